@@ -1,0 +1,273 @@
+//! Settings: one TOML file, and environment variables over it.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | this one | what can be set, with units, defaults and bounds |
+//! | `load` | the file and the environment, layered; every problem with its field and line |
+//! | `field` | the place of a field: `agents[0].tools[1]` |
+//! | `problem` | what is wrong, and where it was set |
+//! | `tree` | the values as they were written, each with its place |
+//! | `env` | the variables, over the tree |
+//! | `decode` | from the tree to the types of this file, noting every misfit |
+//! | `validate`, `properties` | what the types do not say |
+//!
+//! A variable `TURNMILL__SECTION__FIELD` overrides `field` of `[section]`, and `TURNMILL__AGENTS__0__MODEL` the
+//! model of the first agent. In `[kafka.properties]` an underscore of the variable's last part stands for a dot:
+//! `TURNMILL__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. `docs/configuration.md` is the reference.
+
+mod decode;
+mod env;
+mod field;
+mod load;
+mod problem;
+mod properties;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod validate;
+
+pub use env::environment;
+pub(crate) use load::look;
+pub use load::{Loaded, load};
+pub use problem::{ConfigError, Problem};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::tool::Pattern;
+
+/// Everything that can be set.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The brokers and the consumer group.
+    pub kafka: Kafka,
+    /// The names of the topics.
+    pub topics: Topics,
+    /// How a worker works.
+    pub worker: Worker,
+    /// Where metrics and health are served.
+    pub admin: Admin,
+    /// The tools that need no code.
+    pub tools: Tools,
+    /// The agents.
+    pub agents: Vec<Agent>,
+    /// The MCP servers whose tools the agents may use.
+    pub mcp_servers: Vec<McpServer>,
+}
+
+/// The brokers and the consumer group.
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kafka {
+    /// Bootstrap servers, each `HOST:PORT`, separated by commas. Default `127.0.0.1:9092`.
+    pub brokers: String,
+    /// The consumer group; one events topic belongs to one group. Default `turnmill`.
+    pub group_id: String,
+    /// Any librdkafka property; a number or a boolean will do for a string. A few that the guarantees rest on
+    /// are refused.
+    #[serde(deserialize_with = "properties::deserialize")]
+    pub properties: BTreeMap<String, String>,
+}
+
+impl Default for Kafka {
+    fn default() -> Self {
+        Self { brokers: "127.0.0.1:9092".into(), group_id: "turnmill".into(), properties: BTreeMap::new() }
+    }
+}
+
+/// Without the values of the properties: some are passwords.
+impl fmt::Debug for Kafka {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kafka")
+            .field("brokers", &self.brokers)
+            .field("group_id", &self.group_id)
+            .field("properties", &self.properties.keys())
+            .finish()
+    }
+}
+
+/// The names of the topics: 1 to 249 characters of `[a-zA-Z0-9._-]`, all different.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Topics {
+    /// Turns come in here. Default `agent.turns`.
+    pub turns: String,
+    /// The journal. Default `agent.tool-events`.
+    pub events: String,
+    /// Results go out here. Default `agent.results`.
+    pub results: String,
+    /// Records that cannot be run. Default `agent.turns.dlq`.
+    pub dead_letters: String,
+    /// Ephemeral status. Default `agent.status`.
+    pub status: String,
+    /// Cancels. Default `agent.control`.
+    pub control: String,
+}
+
+impl Default for Topics {
+    fn default() -> Self {
+        Self {
+            turns: "agent.turns".into(),
+            events: "agent.tool-events".into(),
+            results: "agent.results".into(),
+            dead_letters: "agent.turns.dlq".into(),
+            status: "agent.status".into(),
+            control: "agent.control".into(),
+        }
+    }
+}
+
+/// How a worker works.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Worker {
+    /// Turns that run at one time, over all sessions and partitions. Default 256, at least 1.
+    pub max_in_flight: NonZeroUsize,
+    /// How long a drain waits for running tools and model calls before it cancels them. Default `25s`; keep
+    /// it below what the supervisor grants (`terminationGracePeriodSeconds`). More than `0s`, at most `1h`.
+    #[serde(with = "humantime_serde")]
+    pub drain_timeout: Duration,
+    /// What a reader of results is promised. Default `at-least-once`.
+    pub delivery: Delivery,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            max_in_flight: NonZeroUsize::new(256).unwrap_or(NonZeroUsize::MIN),
+            drain_timeout: Duration::from_secs(25),
+            delivery: Delivery::AtLeastOnce,
+        }
+    }
+}
+
+/// What a reader of results is promised.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// A crash at the wrong moment publishes a result again, under the same turn id.
+    #[default]
+    AtLeastOnce,
+    /// One committed result per turn. Not in this version: refused as a configuration error.
+    ExactlyOnce,
+}
+
+/// Where metrics and health are served. Not served in this version.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admin {
+    /// The address. Default `127.0.0.1:9464`.
+    pub listen: SocketAddr,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9464)) }
+    }
+}
+
+/// The tools that need no code.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// Whether `echo`, `add`, `sleep` and `flaky` are registered. Default false.
+    pub samples: bool,
+}
+
+/// An agent: a model with instructions and tools.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// The name that turns call it by. Unique.
+    pub name: String,
+    /// Its instructions. Default none.
+    #[serde(default)]
+    pub system: Option<String>,
+    /// Its model. `scripted` is the only one in this version.
+    pub model: String,
+    /// The tools that it is offered: names, where `*` stands for any characters. Default none.
+    #[serde(default)]
+    pub tools: Vec<Pattern>,
+    /// The tools that a turn may pick by name beside those, the same way. Default none.
+    #[serde(default)]
+    pub turn_tools: Vec<Pattern>,
+    /// How many tool calls a turn may make, the refused ones too. Default 32, at least 1.
+    #[serde(default = "default_max_tool_calls")]
+    pub max_tool_calls: NonZeroU32,
+    /// What the scripted model plays where a turn brings no script: a JSON file, relative to the
+    /// configuration file; `load` makes it relative to the working directory. Default none.
+    #[serde(default)]
+    pub script: Option<PathBuf>,
+}
+
+fn default_max_tool_calls() -> NonZeroU32 {
+    NonZeroU32::new(32).unwrap_or(NonZeroU32::MIN)
+}
+
+impl Agent {
+    /// An agent with this name and model, no instructions and no tools.
+    pub fn new(name: &str, model: &str) -> Self {
+        Self {
+            name: name.into(),
+            system: None,
+            model: model.into(),
+            tools: Vec::new(),
+            turn_tools: Vec::new(),
+            max_tool_calls: default_max_tool_calls(),
+            script: None,
+        }
+    }
+
+    /// Its instructions.
+    #[must_use]
+    pub fn system(mut self, text: &str) -> Self {
+        self.system = Some(text.into());
+        self
+    }
+
+    /// The tools that it is offered: names, where `*` stands for any characters.
+    #[must_use]
+    pub fn tools<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
+        self.tools = patterns.into_iter().map(Pattern::new).collect();
+        self
+    }
+
+    /// The tools that a turn may pick by name beside those.
+    #[must_use]
+    pub fn turn_tools<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
+        self.turn_tools = patterns.into_iter().map(Pattern::new).collect();
+        self
+    }
+
+    /// How many tool calls a turn may make.
+    #[must_use]
+    pub fn max_tool_calls(mut self, count: NonZeroU32) -> Self {
+        self.max_tool_calls = count;
+        self
+    }
+}
+
+/// An MCP server. Not started in this version: a server with `requires_approval` is refused as it always
+/// will be, any other is a configuration error.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpServer {
+    /// Its name; its tools are called `NAME__TOOL`.
+    pub name: String,
+    /// The command that starts it, with its arguments; or else `url`.
+    #[serde(default)]
+    pub command: Option<Vec<String>>,
+    /// Where it is served; or else `command`.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// Its tools that a person must approve. A worker has nobody to ask, so it refuses to start.
+    #[serde(default)]
+    pub requires_approval: Vec<String>,
+}

@@ -1,0 +1,292 @@
+//! Events merged per turn and position: what a rerun reads. Pure.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::record::{EventType, ResultUsage, StepEvent, TurnStatus};
+use crate::turn::{Failure, Hash, Position, Recorded, Reply, SessionId, TurnId};
+
+/// How many ended turns are remembered beyond those that may come again: a second copy of an older turn
+/// runs as a new one.
+const REMEMBERED: usize = 100_000;
+
+/// What was recorded at a position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// The model's reply, or why it failed.
+    Reply(Result<Reply, Failure>),
+    /// A call's output as canonical JSON, or why it failed.
+    Result(Result<String, Failure>),
+}
+
+/// What a turn answers, once that is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// The model's last word, or why the turn failed.
+    pub answer: Result<String, Failure>,
+    /// What the turn used.
+    pub usage: ResultUsage,
+}
+
+/// What is recorded of a turn that has not ended.
+#[derive(Debug, Default)]
+pub(crate) struct TurnLog {
+    /// Per position: content beats a start, and the first content wins.
+    pub steps: HashMap<Position, Recorded<Content>>,
+    /// How often the turn was begun.
+    pub starts: u32,
+    /// The offset of the first event.
+    pub first_offset: Option<i64>,
+    /// What the turn answers.
+    pub output: Option<Output>,
+}
+
+/// A turn that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct End {
+    /// The hash of its input.
+    pub input: Hash,
+    /// The offset of its record.
+    pub input_offset: i64,
+}
+
+type Turn = (SessionId, TurnId);
+
+/// The recorded turns of one partition.
+#[derive(Debug)]
+pub(crate) struct Table {
+    watermark: i64,
+    open: HashMap<Turn, TurnLog>,
+    ended: HashMap<Turn, End>,
+    order: VecDeque<Turn>,
+    /// Offsets of records that went to the dead letters without having been a turn.
+    dead: HashSet<i64>,
+}
+
+impl Table {
+    /// Nothing recorded; records from `watermark` up may come again.
+    pub(crate) fn new(watermark: i64) -> Self {
+        Self {
+            watermark,
+            open: HashMap::new(),
+            ended: HashMap::new(),
+            order: VecDeque::new(),
+            dead: HashSet::new(),
+        }
+    }
+
+    /// Merges an event; they come in the order of the log.
+    pub(crate) fn apply(&mut self, offset: i64, event: StepEvent) {
+        let (Some(session), Some(turn)) = (event.session_id.clone(), event.turn_id.clone()) else {
+            return;
+        };
+        if event.kind == EventType::TurnEnd {
+            self.apply_end((session, turn), &event);
+            return;
+        }
+        // A late event of a turn that has ended says nothing new.
+        if self.ended.contains_key(&(session.clone(), turn.clone())) {
+            return;
+        }
+        let log = self.open.entry((session, turn)).or_default();
+        log.first_offset.get_or_insert(offset);
+        log.apply(event);
+    }
+
+    fn apply_end(&mut self, turn: Turn, event: &StepEvent) {
+        let Some(input_offset) = event.input_offset else {
+            return;
+        };
+        if event.turn_status == Some(TurnStatus::DeadLetter) {
+            if input_offset >= self.watermark {
+                self.dead.insert(input_offset);
+            }
+            return;
+        }
+        if let Some(input) = event.input_hash.clone() {
+            self.end(turn.0, turn.1, End { input, input_offset });
+        }
+    }
+
+    /// A turn has ended.
+    pub(crate) fn end(&mut self, session: SessionId, turn: TurnId, end: End) {
+        let turn = (session, turn);
+        self.open.remove(&turn);
+        if self.ended.insert(turn.clone(), end).is_none() {
+            self.order.push_back(turn);
+        }
+        while self.order.len() > REMEMBERED {
+            let oldest = self.order.front().and_then(|turn| self.ended.get(turn));
+            if oldest.is_some_and(|end| end.input_offset >= self.watermark) {
+                return;
+            }
+            if let Some(turn) = self.order.pop_front() {
+                self.ended.remove(&turn);
+            }
+        }
+    }
+
+    /// How a turn has ended, if it has.
+    pub(crate) fn ended(&self, session: &SessionId, turn: &TurnId) -> Option<&End> {
+        self.ended.get(&(session.clone(), turn.clone()))
+    }
+
+    /// Whether the record at this offset went to the dead letters without having been a turn.
+    pub(crate) fn is_dead(&self, input_offset: i64) -> bool {
+        self.dead.contains(&input_offset)
+    }
+
+    /// What is recorded of a turn that is about to run; nothing if it is new.
+    pub(crate) fn take(&mut self, session: &SessionId, turn: &TurnId) -> TurnLog {
+        self.open.remove(&(session.clone(), turn.clone())).unwrap_or_default()
+    }
+
+    /// How many turns have begun and not ended.
+    pub(crate) fn open_turns(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Everything that may be evicted is, from here on: within one assignment no record comes again.
+    pub(crate) fn restored(&mut self) {
+        self.watermark = i64::MAX;
+    }
+}
+
+impl TurnLog {
+    fn apply(&mut self, event: StepEvent) {
+        match event.kind {
+            EventType::TurnStart => self.starts = self.starts.saturating_add(1),
+            EventType::TurnOutput => {
+                if self.output.is_none() {
+                    let usage = event.usage.unwrap_or_default();
+                    self.output = output(&event).map(|answer| Output { answer, usage });
+                }
+            }
+            EventType::ToolStart | EventType::ModelReply | EventType::ToolResult => {
+                if let (Some(position), Some(input)) = (event.position.clone(), event.input_hash.clone()) {
+                    self.merge(position, input, event);
+                }
+            }
+            EventType::Claim | EventType::TurnEnd => {}
+        }
+    }
+
+    fn merge(&mut self, position: Position, input: Hash, event: StepEvent) {
+        if let Some(Recorded::Done { .. }) = self.steps.get(&position) {
+            return;
+        }
+        let record = match event.kind {
+            EventType::ToolStart => Recorded::Started { input, attempt: event.attempt.unwrap_or(1) },
+            EventType::ModelReply => {
+                let reply = event.error.map_or_else(|| Ok(event.reply.unwrap_or_default()), Err);
+                Recorded::Done { input, content: Content::Reply(reply) }
+            }
+            _ => {
+                let json = event.output.as_ref().map_or("null", |raw| raw.get()).to_owned();
+                let result = event.error.map_or(Ok(json), Err);
+                Recorded::Done { input, content: Content::Result(result) }
+            }
+        };
+        self.steps.insert(position, record);
+    }
+}
+
+fn output(event: &StepEvent) -> Option<Result<String, Failure>> {
+    if let Some(error) = &event.error {
+        return Some(Err(error.clone()));
+    }
+    serde_json::from_str(event.output.as_ref()?.get()).ok().map(Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(mut fields: serde_json::Value) -> StepEvent {
+        let map = fields.as_object_mut().unwrap();
+        map.entry("session_id").or_insert("s".into());
+        map.entry("turn_id").or_insert("t".into());
+        serde_json::from_str(&fields.to_string()).unwrap()
+    }
+
+    fn ids() -> (SessionId, TurnId) {
+        (SessionId::new("s").unwrap(), TurnId::new("t").unwrap())
+    }
+
+    #[test]
+    fn content_beats_a_start_and_the_first_content_wins() {
+        let mut table = Table::new(0);
+        let at = |kind: &str, more: serde_json::Value| {
+            let mut fields = json!({"type": kind, "position": "m0.c0", "input_hash": "h"});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            event(fields)
+        };
+        table.apply(10, at("tool:start", json!({"attempt": 1})));
+        table.apply(11, at("tool:start", json!({"attempt": 2})));
+        let (s, t) = ids();
+        let log = table.take(&s, &t);
+        let position = Position::call(0, 0);
+        assert!(matches!(log.steps[&position], Recorded::Started { attempt: 2, .. }));
+        assert_eq!(log.first_offset, Some(10));
+
+        table.apply(12, at("tool:result", json!({"output": {"a": 1}})));
+        table.apply(13, at("tool:start", json!({"attempt": 3})));
+        table.apply(14, at("tool:result", json!({"error": {"code": "tool_error", "message": "x"}})));
+        let log = table.take(&s, &t);
+        let Recorded::Done { content: Content::Result(Ok(json)), .. } = &log.steps[&position] else {
+            panic!("{:?}", log.steps)
+        };
+        assert_eq!(json, r#"{"a": 1}"#);
+    }
+
+    #[test]
+    fn a_recorded_failure_is_a_result() {
+        let mut table = Table::new(0);
+        table.apply(
+            0,
+            event(json!({"type": "model:reply", "position": "m0", "input_hash": "h",
+            "error": {"code": "model_error", "message": "down"}})),
+        );
+        let (s, t) = ids();
+        let log = table.take(&s, &t);
+        let Recorded::Done { content: Content::Reply(Err(failure)), .. } = &log.steps[&Position::reply(0)]
+        else {
+            panic!("{:?}", log.steps)
+        };
+        assert_eq!(failure.code, "model_error");
+    }
+
+    #[test]
+    fn an_end_closes_the_turn_and_a_dead_letter_only_its_offset() {
+        let mut table = Table::new(5);
+        let (s, t) = ids();
+        table.apply(0, event(json!({"type": "turn:start", "input_offset": 7})));
+        table.apply(1, event(json!({"type": "turn:end", "turn_status": "dead_letter", "input_offset": 9})));
+        assert!(table.ended(&s, &t).is_none());
+        assert!(table.is_dead(9) && !table.is_dead(7));
+        table.apply(
+            2,
+            event(json!({"type": "turn:end", "turn_status": "failed", "input_offset": 7, "input_hash": "h"})),
+        );
+        table.apply(3, event(json!({"type": "turn:start", "input_offset": 7})));
+        assert_eq!(table.ended(&s, &t).unwrap().input_offset, 7);
+        assert_eq!(table.open_turns(), 0);
+    }
+
+    #[test]
+    fn ends_that_may_come_again_are_never_forgotten() {
+        let mut table = Table::new(10);
+        let session = SessionId::new("s").unwrap();
+        let end = |offset| End { input: Hash::of_bytes(b""), input_offset: offset };
+        let id = |n: usize| TurnId::new(&format!("t{n}")).unwrap();
+        for n in 0..REMEMBERED + 20 {
+            table.end(session.clone(), id(n), end(i64::try_from(n).unwrap()));
+        }
+        assert!(table.ended(&session, &id(9)).is_none());
+        assert!(table.ended(&session, &id(10)).is_some());
+        table.restored();
+        table.end(session.clone(), id(REMEMBERED + 20), end(0));
+        assert!(table.ended(&session, &id(10)).is_none());
+        assert!(table.ended(&session, &id(REMEMBERED + 20)).is_some());
+    }
+}

@@ -1,0 +1,194 @@
+//! Questions to the brokers: which partitions a topic has, and where they begin and end. Blocks.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use super::client::{self, Isolation};
+use super::error::{Error, is_transport, place};
+use crate::config::Kafka;
+
+/// How long a broker may take to answer, connecting included.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// How long to wait before asking again for what is about to be there.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Remembers the last thing that went wrong, which says more than "timed out".
+#[derive(Default)]
+pub(super) struct Listener {
+    last: Mutex<Option<String>>,
+}
+
+impl Listener {
+    fn remember(&self, text: &str) {
+        // It begins with the name of a thread of librdkafka's.
+        let text = match text.strip_prefix("[thrd:").and_then(|rest| rest.split_once("]: ")) {
+            Some((_, rest)) => rest,
+            None => text,
+        };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.to_owned());
+    }
+
+    /// The last thing that went wrong, if anything did.
+    pub(super) fn last(&self) -> Option<String> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ClientContext for Listener {
+    // Whoever uses the client reports what comes of it, so these are details.
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        if (level as i32) <= (RDKafkaLogLevel::Error as i32) {
+            self.remember(text);
+        }
+        tracing::debug!(target: "librdkafka", facility, text);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        // It follows the reason why the last of them is down, and hides it.
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            self.remember(reason);
+        }
+        tracing::debug!(target: "librdkafka", %error, reason);
+    }
+}
+
+impl ConsumerContext for Listener {}
+
+/// A client that asks.
+pub(super) struct Lookup {
+    consumer: BaseConsumer<Listener>,
+    brokers: String,
+}
+
+/// Where a partition begins and ends, as a reader of its isolation sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub begin: i64,
+    pub end: i64,
+}
+
+impl Lookup {
+    /// Connects in the background.
+    pub(super) fn new(kafka: &Kafka, isolation: Isolation) -> Result<Self, Error> {
+        client::check_tls(kafka).map_err(|e| Error::Config(e.to_string()))?;
+        let config = client::reader(kafka, isolation);
+        let brokers = config.get("bootstrap.servers").unwrap_or(&kafka.brokers).to_owned();
+        let consumer = (config.create_with_context(Listener::default()))
+            .map_err(|e| Error::Config(client::explain(&e)))?;
+        Ok(Self { consumer, brokers })
+    }
+
+    /// How many partitions a topic has.
+    ///
+    /// # Errors
+    /// There is no such topic, or no broker answered within seconds.
+    pub(super) fn partitions(&self, topic: &str) -> Result<u32, Error> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let metadata = (self.consumer.fetch_metadata(Some(topic), left))
+                .map_err(|error| self.unanswered(topic, "its metadata", &error))?;
+            let Some(found) = metadata.topics().first() else {
+                return Err(Error::NoTopic { topic: topic.into() });
+            };
+            match found.error().map(RDKafkaErrorCode::from) {
+                None => return Ok(u32::try_from(found.partitions().len()).unwrap_or(u32::MAX)),
+                Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
+                    return Err(Error::NoTopic { topic: topic.into() });
+                }
+                Some(RDKafkaErrorCode::LeaderNotAvailable) if Instant::now() + PAUSE < deadline => {
+                    std::thread::sleep(PAUSE);
+                }
+                Some(code) => {
+                    let error = KafkaError::MetadataFetch(code);
+                    return Err(Error::failed(format!("topic {topic}"), "its metadata", &error));
+                }
+            }
+        }
+    }
+
+    /// Where these partitions of a topic begin and end now.
+    ///
+    /// # Errors
+    /// A partition has no leader, or its leader did not answer within seconds.
+    pub(super) fn bounds(&self, topic: &str, partitions: &[i32]) -> Result<BTreeMap<i32, Bounds>, Error> {
+        let begins = self.offsets(topic, partitions, Offset::Beginning)?;
+        let ends = self.offsets(topic, partitions, Offset::End)?;
+        let bounds = begins.into_iter().filter_map(|(partition, begin)| {
+            let end = ends.get(&partition)?;
+            Some((partition, Bounds { begin, end: *end }))
+        });
+        Ok(bounds.collect())
+    }
+
+    fn offsets(&self, topic: &str, partitions: &[i32], which: Offset) -> Result<BTreeMap<i32, i64>, Error> {
+        const WHAT: &str = "where it begins and ends";
+        let failed = |error: &KafkaError| self.unanswered(topic, WHAT, error);
+        if partitions.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut list = TopicPartitionList::with_capacity(partitions.len());
+            for partition in partitions {
+                list.add_partition_offset(topic, *partition, which).map_err(|e| failed(&e))?;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            // The call is for timestamps; these two, negative, stand for both ends of the log.
+            let bad = match self.consumer.offsets_for_times(list, left) {
+                Ok(found) => {
+                    let elements = found.elements();
+                    let bad = elements.iter().find_map(|e| Some((e.partition(), e.error().err()?)));
+                    let Some((partition, error)) = bad else {
+                        return Ok(elements.iter().filter_map(known).collect());
+                    };
+                    Error::failed(place(topic, partition), WHAT, &error)
+                }
+                Err(error) => failed(&error),
+            };
+            // A new partition, or one whose broker has just gone, has a leader in a moment.
+            if matches!(bad, Error::Unreachable { .. }) || Instant::now() + PAUSE >= deadline {
+                return Err(bad);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn unanswered(&self, topic: &str, what: &'static str, error: &KafkaError) -> Error {
+        match error.rdkafka_error_code() {
+            Some(code) if is_transport(code) => self.unreachable(error),
+            _ => Error::failed(format!("topic {topic}"), what, error),
+        }
+    }
+
+    /// The error for brokers that cannot be reached, with what librdkafka said last.
+    pub(super) fn unreachable(&self, error: &KafkaError) -> Error {
+        // What librdkafka logs comes with a poll.
+        for _ in 0..100 {
+            if self.consumer.poll(Duration::ZERO).is_none() {
+                break;
+            }
+        }
+        let reason = self.consumer.context().last().unwrap_or_else(|| error.to_string());
+        Error::Unreachable { brokers: self.brokers.clone(), reason }
+    }
+
+    /// The client itself, to be read from.
+    pub(super) fn consumer(&self) -> &BaseConsumer<Listener> {
+        &self.consumer
+    }
+}
+
+fn known(element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>) -> Option<(i32, i64)> {
+    match element.offset() {
+        Offset::Offset(offset) => Some((element.partition(), offset)),
+        _ => None,
+    }
+}

@@ -1,0 +1,31 @@
+//! The only user of librdkafka.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `client` | the settings of each kind of client |
+//! | `commit` | commits whose outcome is heard of |
+//! | `consumer` | the poll thread: intake of turns, rebalance, commits |
+//! | `tracker` | which offsets are finished: the watermark |
+//! | `producer` | records out, each with its own acknowledgement |
+//! | `reader` | reading topics without a group |
+//! | `scan` | reading one partition between two offsets |
+//! | `topics` | creating and checking topics |
+//! | `error` | what goes wrong with topics and readers |
+//! | `headers`, `lookup` | of the readers: headers of records, bounds of partitions |
+//! | `embedded` | a broker in this process, for `turnmill dev` |
+
+pub(crate) mod client;
+mod commit;
+pub(crate) mod consumer;
+pub(crate) mod embedded;
+pub(crate) mod error;
+mod headers;
+mod lookup;
+pub(crate) mod producer;
+pub(crate) mod reader;
+pub(crate) mod scan;
+pub(crate) mod topics;
+mod tracker;
+
+/// A header of a record: a name and, where it has one, a value.
+pub(crate) type Header = (String, Option<Vec<u8>>);

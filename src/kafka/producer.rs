@@ -1,0 +1,175 @@
+//! Records out, each with its own acknowledgement.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Header as Borrowed, Message, OwnedHeaders};
+use rdkafka::producer::{
+    BaseRecord, DeliveryResult, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::Header;
+
+/// How many records may wait for their acknowledgement; below librdkafka's own bound, so that a full
+/// queue is waited for here, in order, and not polled for.
+const WINDOW: usize = 50_000;
+
+/// Why a record was not acknowledged.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Error {
+    /// The record is larger than the client or the topic takes.
+    #[error(
+        "a record of {size} bytes is larger than topic {topic} takes (message.max.bytes, max.message.bytes)"
+    )]
+    TooLarge {
+        /// Where it was to go.
+        topic: String,
+        /// Key and value, in bytes.
+        size: usize,
+    },
+    /// Anything else, after librdkafka's own retries.
+    #[error("topic {topic}: {source}")]
+    Failed {
+        /// Where it was to go.
+        topic: String,
+        /// What librdkafka says.
+        source: KafkaError,
+    },
+    /// The producer is gone.
+    #[error("topic {topic}: the producer was closed before the record was acknowledged")]
+    Closed {
+        /// Where it was to go.
+        topic: String,
+    },
+}
+
+/// A record to send.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outgoing<'a> {
+    pub topic: &'a str,
+    /// By the key's hash where there is none.
+    pub partition: Option<i32>,
+    pub key: Option<&'a [u8]>,
+    pub value: Option<&'a [u8]>,
+    pub headers: &'a [Header],
+}
+
+/// Where a record went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub partition: i32,
+    pub offset: i64,
+}
+
+/// The acknowledgement of a record that is on its way, in the order it was sent.
+#[derive(Debug)]
+pub(crate) struct Receipt {
+    topic: String,
+    delivered: oneshot::Receiver<Result<Written, Error>>,
+}
+
+impl Receipt {
+    /// Waits until the record is acknowledged by all replicas in sync.
+    pub(crate) async fn wait(self) -> Result<Written, Error> {
+        let topic = self.topic;
+        self.delivered.await.unwrap_or(Err(Error::Closed { topic }))
+    }
+}
+
+/// An idempotent producer. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Producer {
+    inner: ThreadedProducer<Context>,
+    window: Arc<Semaphore>,
+}
+
+struct Context;
+
+/// What goes with a record until it is acknowledged.
+struct Pending {
+    reply: oneshot::Sender<Result<Written, Error>>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl ClientContext for Context {}
+
+impl ProducerContext<NoCustomPartitioner> for Context {
+    type DeliveryOpaque = Box<Pending>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
+        let outcome = match result {
+            Ok(message) => Ok(Written { partition: message.partition(), offset: message.offset() }),
+            Err((error, message)) => Err(classify(error.clone(), message.topic(), size(message))),
+        };
+        // Nobody may be waiting any more; then nobody needs to know.
+        let _ = pending.reply.send(outcome);
+    }
+}
+
+fn size(message: &BorrowedMessage<'_>) -> usize {
+    message.key_len() + message.payload_len()
+}
+
+fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
+    let topic = topic.to_owned();
+    match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::MessageSizeTooLarge) => Error::TooLarge { topic, size },
+        _ => Error::Failed { topic, source: error },
+    }
+}
+
+impl Producer {
+    /// Connects in the background.
+    pub(crate) fn new(config: &ClientConfig) -> Result<Self, KafkaError> {
+        Ok(Self { inner: config.create_with_context(Context)?, window: Arc::new(Semaphore::new(WINDOW)) })
+    }
+
+    /// Hands a record over. Records that one task hands over one after the other are written in that order.
+    ///
+    /// Cancel safety: a record is handed over or it is not; nothing else is lost.
+    pub(crate) async fn send(&self, record: Outgoing<'_>) -> Result<Receipt, Error> {
+        let topic = || record.topic.to_owned();
+        let room = Arc::clone(&self.window).acquire_owned().await;
+        let room = room.map_err(|_| Error::Closed { topic: topic() })?;
+        let (reply, delivered) = oneshot::channel();
+        let mut pending = Box::new(Pending { reply, _room: room });
+        loop {
+            match self.inner.send(build(&record, pending)) {
+                Ok(()) => return Ok(Receipt { topic: topic(), delivered }),
+                // Its bound in bytes; the window is in records.
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) => {
+                    pending = back.delivery_opaque;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err((error, _)) => {
+                    let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+                    return Err(classify(error, record.topic, size));
+                }
+            }
+        }
+    }
+
+    /// Waits until everything that was handed over is acknowledged or has failed. Blocks.
+    pub(crate) fn flush(&self, timeout: Duration) -> Result<(), KafkaError> {
+        self.inner.flush(timeout)
+    }
+}
+
+fn build<'a>(record: &Outgoing<'a>, pending: Box<Pending>) -> BaseRecord<'a, [u8], [u8], Box<Pending>> {
+    let mut built = BaseRecord::with_opaque_to(record.topic, pending);
+    built.partition = record.partition;
+    built.key = record.key;
+    built.payload = record.value;
+    if !record.headers.is_empty() {
+        let empty = OwnedHeaders::new_with_capacity(record.headers.len());
+        built.headers =
+            Some(record.headers.iter().fold(empty, |headers, (key, value)| {
+                headers.insert(Borrowed { key, value: value.as_deref() })
+            }));
+    }
+    built
+}

@@ -1,0 +1,89 @@
+//! Reading one partition between two offsets.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::Message as _;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tokio::sync::mpsc;
+
+/// A scan that hears nothing for this long has failed: the record it waits for is on the log.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How many records may wait for the visitor.
+const AHEAD: usize = 4096;
+
+/// Reads partitions, each scan with a client of its own.
+pub(crate) struct Scanner {
+    client: ClientConfig,
+}
+
+impl Scanner {
+    /// With the settings of a reader without a group.
+    pub(crate) fn new(client: ClientConfig) -> Self {
+        Self { client }
+    }
+
+    /// Offset and value of every record from `from`, or from the beginning of the log, up to and with the
+    /// one at `to`, in order; or else an error, and nothing after it. Dropping the receiver ends the scan.
+    pub(crate) fn scan(
+        &self,
+        topic: &str,
+        partition: i32,
+        from: Option<i64>,
+        to: i64,
+    ) -> mpsc::Receiver<Result<(i64, Vec<u8>), String>> {
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let (client, topic) = (self.client.clone(), topic.to_owned());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = run(&client, &topic, partition, from, to, &sender) {
+                let error = format!("topic {topic}, partition {partition}: {error}");
+                let _ = sender.blocking_send(Err(error));
+            }
+        });
+        receiver
+    }
+}
+
+fn run(
+    client: &ClientConfig,
+    topic: &str,
+    partition: i32,
+    from: Option<i64>,
+    to: i64,
+    sender: &mpsc::Sender<Result<(i64, Vec<u8>), String>>,
+) -> Result<(), String> {
+    let consumer: BaseConsumer = client.create().map_err(|e| e.to_string())?;
+    let start = from.map_or(Offset::Beginning, Offset::Offset);
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic, partition, start).map_err(|e| e.to_string())?;
+    consumer.assign(&list).map_err(|e| e.to_string())?;
+    let mut heard = Instant::now();
+    loop {
+        match consumer.poll(Duration::from_millis(200)) {
+            Some(Ok(message)) => {
+                heard = Instant::now();
+                let offset = message.offset();
+                if offset > to {
+                    return Ok(());
+                }
+                // A tombstone of somebody else's is no event.
+                if let Some(value) = message.payload()
+                    && sender.blocking_send(Ok((offset, value.to_vec()))).is_err()
+                {
+                    return Ok(());
+                }
+                if offset == to {
+                    return Ok(());
+                }
+            }
+            Some(Err(rdkafka::error::KafkaError::PartitionEOF(_))) => {}
+            Some(Err(error)) => tracing::warn!(topic, partition, %error, "reading the journal"),
+            None if sender.is_closed() => return Ok(()),
+            None => {}
+        }
+        if heard.elapsed() > SILENCE {
+            return Err(format!("nothing came for {} s before offset {to}", SILENCE.as_secs()));
+        }
+    }
+}

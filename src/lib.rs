@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
+
+// The macro names this crate; inside it, and in its tests and examples, that is this crate itself.
+extern crate self as turnmill;
+
+mod app;
+mod cli;
+pub mod config;
+mod journal;
+mod kafka;
+pub mod model;
+pub mod record;
+mod retry;
+mod telemetry;
+pub mod tool;
+pub mod turn;
+mod worker;
+
+pub use app::App;
+pub use config::Agent;
+pub use tool::{ToolContext, ToolError};
+pub use turnmill_macros::tool;

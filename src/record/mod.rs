@@ -1,0 +1,19 @@
+//! The contracts on the wire: what producers send, what consumers and auditors read.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `turn` | `Turn`, the input, and how its ids are found |
+//! | `event` | `StepEvent`, one record of the journal, and its record key |
+//! | `result` | `TurnResult`, what comes out |
+//! | `dead_letter` | the headers of a dead letter |
+//!
+//! A reader ignores fields that it does not know; a field's meaning never changes.
+
+pub mod dead_letter;
+mod event;
+mod result;
+mod turn;
+
+pub use event::{Claim, EventType, Status, StepEvent, TurnStatus};
+pub use result::{EventSpan, ResultUsage, TurnResult};
+pub use turn::{Identity, Input, Turn, Unreadable, read_turn};

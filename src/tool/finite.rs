@@ -1,0 +1,216 @@
+//! Whether every number in a value is finite: `serde_json` writes NaN and infinity as null and says
+//! nothing, so a tool's result would silently be another one.
+
+use std::fmt;
+
+use serde::ser::{self, Serialize};
+
+/// Why the check failed.
+#[derive(Debug)]
+pub(super) struct Error(String);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl ser::Error for Error {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self(message.to_string())
+    }
+}
+
+/// Walks the value and writes nothing.
+///
+/// # Errors
+/// A number is NaN or infinite, or the value's own `Serialize` fails.
+pub(super) fn check(value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+    value.serialize(Walk)
+}
+
+#[derive(Clone, Copy)]
+struct Walk;
+
+fn float(value: f64) -> Result<(), Error> {
+    if value.is_finite() {
+        Ok(())
+    } else {
+        Err(Error(format!("the result has a number that JSON cannot carry: {value}")))
+    }
+}
+
+/// A scalar that is always fine.
+macro_rules! fine {
+    ($($method:ident($($arg:ty),*);)*) => {
+        $(fn $method(self, $(_: $arg),*) -> Result<(), Error> { Ok(()) })*
+    };
+}
+
+impl ser::Serializer for Walk {
+    type Ok = ();
+    type Error = Error;
+    type SerializeSeq = Self;
+    type SerializeTuple = Self;
+    type SerializeTupleStruct = Self;
+    type SerializeTupleVariant = Self;
+    type SerializeMap = Self;
+    type SerializeStruct = Self;
+    type SerializeStructVariant = Self;
+
+    fine! {
+        serialize_bool(bool);
+        serialize_i8(i8);
+        serialize_i16(i16);
+        serialize_i32(i32);
+        serialize_i64(i64);
+        serialize_i128(i128);
+        serialize_u8(u8);
+        serialize_u16(u16);
+        serialize_u32(u32);
+        serialize_u64(u64);
+        serialize_u128(u128);
+        serialize_char(char);
+        serialize_str(&str);
+        serialize_bytes(&[u8]);
+        serialize_none();
+        serialize_unit();
+        serialize_unit_struct(&'static str);
+        serialize_unit_variant(&'static str, u32, &'static str);
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<(), Error> {
+        float(value.into())
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<(), Error> {
+        float(value)
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Error> {
+        check(value)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), Error> {
+        check(value)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), Error> {
+        check(value)
+    }
+
+    fn serialize_seq(self, _: Option<usize>) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn serialize_tuple(self, _: usize) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn serialize_map(self, _: Option<usize>) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn serialize_struct_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self, Error> {
+        Ok(self)
+    }
+}
+
+/// A compound whose parts come one by one, without names.
+macro_rules! parts {
+    ($($trait:ident::$method:ident),*) => {
+        $(impl ser::$trait for Walk {
+            type Ok = ();
+            type Error = Error;
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+                check(value)
+            }
+            fn end(self) -> Result<(), Error> {
+                Ok(())
+            }
+        })*
+    };
+}
+
+parts!(
+    SerializeSeq::serialize_element,
+    SerializeTuple::serialize_element,
+    SerializeTupleStruct::serialize_field,
+    SerializeTupleVariant::serialize_field
+);
+
+/// A compound whose parts have names.
+macro_rules! fields {
+    ($($trait:ident),*) => {
+        $(impl ser::$trait for Walk {
+            type Ok = ();
+            type Error = Error;
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                _: &'static str,
+                value: &T,
+            ) -> Result<(), Error> {
+                check(value)
+            }
+            fn end(self) -> Result<(), Error> {
+                Ok(())
+            }
+        })*
+    };
+}
+
+fields!(SerializeStruct, SerializeStructVariant);
+
+impl ser::SerializeMap for Walk {
+    type Ok = ();
+    type Error = Error;
+
+    /// A float is no key in JSON either way: the writer refuses it with its own text.
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        check(value)
+    }
+
+    fn end(self) -> Result<(), Error> {
+        Ok(())
+    }
+}

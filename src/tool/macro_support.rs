@@ -1,0 +1,72 @@
+//! What the code that [`macro@crate::tool`] writes needs; not part of the public interface.
+
+pub use async_trait::async_trait;
+pub use schemars;
+pub use serde;
+pub use serde_json;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Output, ToolError};
+
+/// What a tool function may return: a trait rather than `Result` itself, so that an alias will do.
+#[diagnostic::on_unimplemented(
+    message = "a tool cannot return `{Self}`",
+    label = "not a result that a model can read",
+    note = "return `Result<T, E>`, where `T` implements `serde::Serialize` and `E` is `ToolError` or an error \
+            that is `Send + Sync + 'static`",
+    note = "an error that does not implement `std::error::Error`, like a `String`, becomes one by \
+            `.map_err(ToolError::retryable)`"
+)]
+pub trait ToolResult {
+    /// The result as a call's outcome.
+    ///
+    /// # Errors
+    /// The tool's own, or the value cannot be written as JSON.
+    fn into_output(self) -> Result<Output, ToolError>;
+}
+
+impl<T: Serialize, E: Into<ToolError>> ToolResult for Result<T, E> {
+    fn into_output(self) -> Result<Output, ToolError> {
+        Output::of(&self.map_err(Into::into)?)
+    }
+}
+
+/// The JSON Schema of a struct of arguments, as a model is told it: without `$schema` and `title`.
+pub fn parameters<T: schemars::JsonSchema>() -> Value {
+    let mut schema = schemars::generate::SchemaSettings::draft2020_12()
+        .with(|settings| settings.meta_schema = None)
+        .into_generator()
+        .into_root_schema_for::<T>();
+    schema.remove("title");
+    // Some providers refuse an object schema without it.
+    schema.ensure_object().entry("properties").or_insert_with(|| json!({}));
+    schema.to_value()
+}
+
+/// The arguments as the struct that the macro wrote for them.
+///
+/// # Errors
+/// They hold against the schema but not against the Rust types, whose rules can be stricter.
+pub fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+    serde_path_to_error::deserialize(arguments).map_err(|e| ToolError::invalid_arguments(e.to_string()))
+}
+
+/// Runs a tool that is not async on a blocking thread, inside the caller's span.
+///
+/// # Errors
+/// The tool's own; a panic is passed on.
+pub async fn blocking<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(run)).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(ToolError::retryable("the worker is shutting down")),
+        },
+    }
+}

@@ -1,0 +1,66 @@
+//! `Output`: a tool's result, known to be JSON.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::error::ErrorKind;
+use super::{ToolError, finite};
+use crate::turn::canonical;
+
+/// A tool's result as canonical JSON. The model reads a string as it is, and any other value as this
+/// text: compact, with sorted keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output(String);
+
+impl Output {
+    /// The JSON of anything that serializes.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON: its `Serialize` fails, a map key is no text, it is nested too deeply,
+    /// or a number is NaN or infinite, which `serde_json` alone would write as null.
+    pub fn of(value: &impl Serialize) -> Result<Self, ToolError> {
+        let invalid = |why: String| ToolError::of(ErrorKind::InvalidResult, why);
+        finite::check(value).map_err(|e| invalid(e.to_string()))?;
+        canonical::of(value).map(Self).map_err(|e| invalid(e.to_string()))
+    }
+
+    /// The canonical JSON.
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+
+    /// The canonical JSON, owned.
+    pub fn into_json(self) -> String {
+        self.0
+    }
+
+    /// The canonical JSON as a raw value.
+    pub fn to_raw(&self) -> Option<Box<RawValue>> {
+        RawValue::from_string(self.0.clone()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn keys_are_sorted_and_strings_stay_strings() {
+        let map = HashMap::from([("b", 1), ("a", 2)]);
+        assert_eq!(Output::of(&map).unwrap().as_json(), r#"{"a":2,"b":1}"#);
+        assert_eq!(Output::of(&"hi").unwrap().as_json(), r#""hi""#);
+        assert_eq!(Output::of(&()).unwrap().as_json(), "null");
+        assert_eq!(Output::of(&None::<f64>).unwrap().as_json(), "null");
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error_and_never_null() {
+        assert!(Output::of(&f64::NAN).is_err());
+        assert!(Output::of(&f32::INFINITY).is_err());
+        assert!(Output::of(&vec![Some(HashMap::from([("x", (1, f64::NEG_INFINITY))]))]).is_err());
+        assert!(Output::of(&HashMap::from([((1, 2), 3)])).is_err());
+        let error = Output::of(&[f64::NAN]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidResult);
+    }
+}

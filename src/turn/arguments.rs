@@ -1,0 +1,93 @@
+//! What a model sent as a call's arguments, judged.
+
+use serde_json::Value;
+
+use super::{Failure, canonical, code};
+
+/// Arguments that are a JSON object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arguments {
+    /// Canonical JSON: what is recorded and hashed.
+    pub canonical: String,
+}
+
+impl Arguments {
+    /// Judges the raw text of a call's arguments. Empty text and `null` are the empty object: models
+    /// send both for a tool without parameters, and the schema decides about the rest.
+    ///
+    /// # Errors
+    /// `invalid_arguments`, with a text that the model can act on: the text is not one JSON value, the
+    /// value is not an object, has text that is not Unicode, or is nested too deeply.
+    pub fn parse(raw: &str) -> Result<Self, Failure> {
+        let trimmed = raw.trim();
+        if trimmed.is_empty() || trimmed == "null" {
+            return Ok(Self { canonical: "{}".into() });
+        }
+        let invalid =
+            |why: String| Failure::new(code::INVALID_ARGUMENTS, format!("invalid arguments: {why}"));
+        let canonical = canonical::canonicalize(trimmed).map_err(|e| invalid(e.to_string()))?;
+        if !canonical.starts_with('{') {
+            return Err(invalid(format!("expected a JSON object, got {}", kind(&canonical))));
+        }
+        Ok(Self { canonical })
+    }
+
+    /// The arguments as a value.
+    ///
+    /// # Errors
+    /// A number in them is out of every range.
+    pub fn to_value(&self) -> Result<Value, Failure> {
+        serde_json::from_str(&self.canonical)
+            .map_err(|e| Failure::new(code::INVALID_ARGUMENTS, format!("invalid arguments: {e}")))
+    }
+}
+
+fn kind(json: &str) -> &'static str {
+    match json.as_bytes().first() {
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        _ => "a number",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_the_empty_object() {
+        for raw in ["", "  ", "null", " null\n", "{}"] {
+            assert_eq!(Arguments::parse(raw).unwrap().canonical, "{}", "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_one_object_is_refused() {
+        let deep = format!("{}{}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
+        for raw in [
+            "{\"{\"",
+            "{",
+            r#"{"a":1}{"a":2}"#,
+            r#"{"a":1} {"a":2} {"a":3}"#,
+            r#"{"a": "unterminated"#,
+            "[]",
+            "1",
+            "\"text\"",
+            "true",
+            r#"{"a":"\udc00"}"#,
+            &deep,
+            "nul",
+            "{\"a\":1e999}x",
+        ] {
+            let failure = Arguments::parse(raw).unwrap_err();
+            assert_eq!(failure.code, code::INVALID_ARGUMENTS, "{raw:.40}");
+        }
+    }
+
+    #[test]
+    fn surrogate_pairs_and_nul_are_text() {
+        let args = Arguments::parse(r#"{"b":"\ud83d\ude00","a":"\u0000"}"#).unwrap();
+        assert_eq!(args.canonical, "{\"a\":\"\\u0000\",\"b\":\"😀\"}");
+    }
+}

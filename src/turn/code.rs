@@ -1,0 +1,65 @@
+//! The stable codes of failures. Each has an entry in `docs/errors.md`.
+//!
+//! A code is the same in a result, an event, a dead-letter header and a log line. A code is never
+//! reused for something else.
+
+/// Declares the codes once: a constant each, and the list of all of them.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $text;)*
+        /// Every code that Turnmill itself writes, in the order of this file.
+        pub const ALL: &[&str] = &[$($text),*];
+    };
+}
+
+codes! {
+    // A turn that cannot be run: dead letters.
+    /// The record has no value.
+    NULL_VALUE = "null_value";
+    /// The record's value is not JSON.
+    INVALID_JSON = "invalid_json";
+    /// The record is JSON but not a turn: a field is missing or has the wrong type or content.
+    INVALID_TURN = "invalid_turn";
+    /// The turn names an agent that this worker does not have.
+    UNKNOWN_AGENT = "unknown_agent";
+    /// A finished turn's id came again in its session with another input.
+    TURN_ID_REUSED = "turn_id_reused";
+    /// A tool said that this turn must never be tried again.
+    POISON = "poison";
+
+    // A turn that ran and failed.
+    /// The record at a position was made from another input.
+    REPLAY_INPUT_CHANGED = "replay_input_changed";
+    /// The turn would use a tool that a worker without a person must not offer.
+    TOOL_REGISTRATION_ERROR = "tool_registration_error";
+    /// The turn asked for more tool calls than its agent allows.
+    TOOL_CALL_LIMIT = "tool_call_limit";
+    /// A tool failed in a way that no retry can mend.
+    TOOL_FATAL = "tool_fatal";
+    /// The model failed.
+    MODEL_ERROR = "model_error";
+    /// The scripted model was asked for more replies than its script has.
+    SCRIPT_EXHAUSTED = "script_exhausted";
+    /// The scripted model's script is missing or is not a script.
+    INVALID_SCRIPT = "invalid_script";
+    /// A record of the turn is larger than the broker takes.
+    RECORD_TOO_LARGE = "record_too_large";
+
+    // A call that failed; the model reads the text and the turn goes on.
+    /// The model called a tool that was not offered.
+    UNKNOWN_TOOL = "unknown_tool";
+    /// The call's arguments are not a JSON object, or fail the tool's schema.
+    INVALID_ARGUMENTS = "invalid_arguments";
+    /// The reply was cut off at its token limit, so none of its calls ran.
+    REPLY_TRUNCATED = "reply_truncated";
+    /// The tool returned an error.
+    TOOL_ERROR = "tool_error";
+    /// The tool did not answer within its timeout.
+    TOOL_TIMEOUT = "tool_timeout";
+    /// The tool panicked.
+    TOOL_PANICKED = "tool_panicked";
+    /// The tool's result cannot be written as JSON.
+    INVALID_RESULT = "invalid_result";
+    /// The tool's result is larger than a record may be.
+    RESULT_TOO_LARGE = "result_too_large";
+}

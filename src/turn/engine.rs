@@ -1,0 +1,352 @@
+//! The agent loop: call the model, call the tools it asks for, finish.
+//!
+//! [`Engine::next`] says what to do; the driver does it, as steps, and hands back what came of it. The
+//! engine cannot tell a step that ran from one that was read back from the log, which is why a rerun
+//! goes the way the first run went.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{
+    Arguments, CallResult, Failure, Hash, Message, Position, Reply, ReplyCall, StopReason, ToolCall, Usage,
+    canonical, code,
+};
+
+/// What a model is told about a tool, and what its recorded calls are bound to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Definition {
+    /// The name: `[a-zA-Z0-9_-]+`.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub parameters: Value,
+    #[serde(skip)]
+    hash: Hash,
+}
+
+impl Definition {
+    /// A definition.
+    pub fn new(name: &str, description: &str, parameters: Value) -> Self {
+        let hash = hash_of(&serde_json::json!({
+            "description": description,
+            "name": name,
+            "parameters": &parameters,
+        }));
+        Self { name: name.into(), description: description.into(), parameters, hash }
+    }
+
+    /// The hash of name, description and parameters: what a recorded call is bound to.
+    pub fn hash(&self) -> &Hash {
+        &self.hash
+    }
+}
+
+/// How much a turn may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Tool calls in the whole turn, the refused ones too.
+    pub max_tool_calls: u32,
+}
+
+/// What a turn starts from.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The agent's instructions.
+    pub system: Option<String>,
+    /// The turn's input.
+    pub input: Vec<Message>,
+    /// The tools on offer, in the order of their registration.
+    pub tools: Vec<Arc<Definition>>,
+    /// How much the turn may do.
+    pub limits: Limits,
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Get the model's reply to the transcript.
+    Model {
+        /// Where the reply stands.
+        position: Position,
+        /// The hash of the transcript.
+        input: Hash,
+    },
+    /// Get the result of each call; they may run side by side.
+    Calls(Vec<Call>),
+    /// The turn is over.
+    End(Outcome),
+}
+
+/// One call of a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Where the call stands.
+    pub position: Position,
+    /// The name, as the model wrote it.
+    pub name: String,
+    /// The arguments, as the raw text that the model wrote.
+    pub raw_arguments: String,
+    /// The hash of its arguments and of its tool's definition.
+    pub input: Hash,
+    /// Whether it may run.
+    pub plan: CallPlan,
+}
+
+/// Whether a call may run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallPlan {
+    /// Run the tool of this name, once the arguments hold against its schema.
+    Run(Arguments),
+    /// Run nothing; the model gets this failure as the result.
+    Answer(Failure),
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The model had its last word.
+    Completed {
+        /// That word.
+        output: String,
+    },
+    /// The turn failed for its own reasons.
+    Failed(Failure),
+    /// A tool said that the turn must never be tried again: a dead letter.
+    Poisoned(Failure),
+}
+
+/// The loop's state: the transcript, its rolling hash, and what was used.
+#[derive(Debug)]
+pub struct Engine {
+    tools: Vec<Arc<Definition>>,
+    limits: Limits,
+    messages: Vec<Message>,
+    hash: Hash,
+    call_ids: HashSet<String>,
+    replies: u32,
+    calls: u32,
+    usage: Usage,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Model,
+    Calls(Vec<Call>, Vec<String>),
+    End(Outcome),
+}
+
+impl Engine {
+    /// A turn at its start.
+    pub fn new(setup: Setup) -> Self {
+        let mut engine = Self {
+            tools: setup.tools,
+            limits: setup.limits,
+            messages: Vec::new(),
+            hash: Hash::of_bytes(b""),
+            call_ids: HashSet::new(),
+            replies: 0,
+            calls: 0,
+            usage: Usage::default(),
+            state: State::Model,
+        };
+        let system = setup.system.map(|content| Message::System { content });
+        for message in system.into_iter().chain(setup.input) {
+            engine.push(message);
+        }
+        engine
+    }
+
+    /// What to do next. Asked again before an answer was handed in, it says the same.
+    pub fn next(&self) -> Next {
+        match &self.state {
+            State::Model => Next::Model { position: Position::reply(self.replies), input: self.hash.clone() },
+            State::Calls(calls, _) => Next::Calls(calls.clone()),
+            State::End(outcome) => Next::End(outcome.clone()),
+        }
+    }
+
+    /// Hands in the model's reply.
+    pub fn reply(&mut self, reply: Reply) {
+        let number = self.replies;
+        self.replies = self.replies.saturating_add(1);
+        self.usage += reply.usage;
+        let ids = self.ids_for(number, &reply.calls);
+        self.push(Message::Assistant {
+            content: reply.text.clone(),
+            tool_calls: (reply.calls.iter().zip(&ids))
+                .map(|(call, id)| ToolCall {
+                    id: id.clone(),
+                    name: call.name.clone(),
+                    arguments: call.arguments.clone(),
+                })
+                .collect(),
+        });
+        if reply.calls.is_empty() {
+            let output = reply.text.unwrap_or_default();
+            self.state = State::End(Outcome::Completed { output });
+            return;
+        }
+        let asked = u32::try_from(reply.calls.len()).unwrap_or(u32::MAX);
+        let total = self.calls.saturating_add(asked);
+        if total > self.limits.max_tool_calls {
+            self.state = State::End(Outcome::Failed(Failure::new(
+                code::TOOL_CALL_LIMIT,
+                format!(
+                    "reply m{number} brings the turn to {total} tool calls; its agent allows {} (max_tool_calls)",
+                    self.limits.max_tool_calls
+                ),
+            )));
+            return;
+        }
+        self.calls = total;
+        let calls = (reply.calls.into_iter().enumerate())
+            .map(|(index, call)| self.plan(Position::call(number, index), call, reply.stop_reason))
+            .collect();
+        self.state = State::Calls(calls, ids);
+    }
+
+    /// Hands in the results of the calls, in the order of the calls.
+    pub fn results(&mut self, results: Vec<CallResult>) {
+        let State::Calls(calls, ids) = std::mem::replace(&mut self.state, State::Model) else {
+            return;
+        };
+        for ((call, id), result) in calls.into_iter().zip(ids).zip(&results) {
+            if let Err(failure) = &result.result {
+                match failure.code.as_ref() {
+                    code::POISON => self.end_before_others(Outcome::Poisoned(failure.clone())),
+                    code::TOOL_FATAL => self.end_before_others(Outcome::Failed(failure.clone())),
+                    _ => {}
+                }
+            }
+            self.push(Message::Tool {
+                tool_call_id: id,
+                name: call.name,
+                content: result.text(),
+                is_error: result.result.is_err(),
+            });
+        }
+    }
+
+    /// Ends the turn from outside the loop: the model failed, or a record was made from another input.
+    pub fn fail(&mut self, failure: Failure) {
+        self.state = State::End(Outcome::Failed(failure));
+    }
+
+    /// The transcript so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The tools on offer.
+    pub fn tools(&self) -> &[Arc<Definition>] {
+        &self.tools
+    }
+
+    /// Replies so far, calls so far, and their tokens.
+    pub fn used(&self) -> (u32, u32, Usage) {
+        (self.replies, self.calls, self.usage)
+    }
+
+    /// The first call, in call order, that ends the turn decides how.
+    fn end_before_others(&mut self, outcome: Outcome) {
+        if matches!(self.state, State::Model) {
+            self.state = State::End(outcome);
+        }
+    }
+
+    fn push(&mut self, message: Message) {
+        self.hash = chain(&self.hash, &message);
+        self.messages.push(message);
+    }
+
+    /// An id for each call, unique in the turn: the provider's where there is one and it is new, else
+    /// the call's position.
+    fn ids_for(&mut self, reply: u32, calls: &[ReplyCall]) -> Vec<String> {
+        let mut ids = Vec::with_capacity(calls.len());
+        for (index, call) in calls.iter().enumerate() {
+            let own = || Position::call(reply, index).to_string();
+            let mut id = call.id.clone().filter(|id| !id.is_empty()).unwrap_or_else(own);
+            if self.call_ids.contains(&id) {
+                id = own();
+            }
+            while !self.call_ids.insert(id.clone()) {
+                id.push('\'');
+            }
+            ids.push(id);
+        }
+        ids
+    }
+
+    fn plan(&self, position: Position, call: ReplyCall, stop: StopReason) -> Call {
+        let tool = self.tools.iter().find(|tool| tool.name == call.name);
+        let plan = match (stop, tool) {
+            (StopReason::MaxTokens, _) => CallPlan::Answer(Failure::new(
+                code::REPLY_TRUNCATED,
+                "the reply was cut off at its token limit, so none of its calls ran; \
+                 reply again with fewer or shorter calls",
+            )),
+            (_, None) => CallPlan::Answer(self.unknown(&call.name)),
+            (_, Some(_)) => match Arguments::parse(&call.arguments) {
+                Ok(arguments) => CallPlan::Run(arguments),
+                Err(failure) => CallPlan::Answer(failure),
+            },
+        };
+        let input = call_input(&call, tool.map(|tool| &**tool), &plan);
+        Call { position, name: call.name, raw_arguments: call.arguments, input, plan }
+    }
+
+    /// The exact text of specification P, "Unknown tool names".
+    fn unknown(&self, name: &str) -> Failure {
+        let name: String = name.chars().take(64).collect();
+        let available: Vec<_> = self.tools.iter().take(20).map(|tool| tool.name.as_str()).collect();
+        Failure::new(
+            code::UNKNOWN_TOOL,
+            format!("unknown tool '{name}'; available: {}", available.join(", ")),
+        )
+    }
+}
+
+/// The rolling hash of a transcript: the hash of `[HASH SO FAR, MESSAGE]`, starting from the hash of
+/// no bytes.
+fn chain(so_far: &Hash, message: &Message) -> Hash {
+    hash_of(&(so_far, message))
+}
+
+/// A call's input: its arguments and the definition of its own tool, so that a changed tool which the
+/// turn never called does not matter.
+fn call_input(call: &ReplyCall, tool: Option<&Definition>, plan: &CallPlan) -> Hash {
+    #[derive(Serialize)]
+    struct Input<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arguments: Option<&'a RawValue>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arguments_raw: Option<&'a str>,
+        name: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tool: Option<&'a Hash>,
+    }
+    let arguments = match plan {
+        CallPlan::Run(arguments) => serde_json::from_str(&arguments.canonical).ok(),
+        CallPlan::Answer(_) => None,
+    };
+    hash_of(&Input {
+        arguments,
+        arguments_raw: arguments.is_none().then_some(call.arguments.as_str()),
+        name: &call.name,
+        tool: tool.map(Definition::hash),
+    })
+}
+
+/// The hash of something of ours, which always has a canonical form but for its depth: what is too deep
+/// is hashed as it is.
+fn hash_of(value: &impl Serialize) -> Hash {
+    let json = serde_json::to_string(value).unwrap_or_default();
+    let canonical = canonical::canonicalize(&json).unwrap_or(json);
+    Hash::of_bytes(canonical.as_bytes())
+}

@@ -1,0 +1,56 @@
+//! What a turn is, and everything about it that is decided rather than done.
+//!
+//! Pure code: no I/O, no clock, no randomness, no threads. Time and ids come in as arguments, so the
+//! same input always gives the same decision, on the first run and on every rerun from the log.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `id` | turn and session ids |
+//! | `position` | where a step stands in its turn |
+//! | `key` | the idempotency key of a step |
+//! | `canonical` | canonical JSON, and the hash of it |
+//! | `message` | the transcript and what a model replies |
+//! | `arguments` | what a model sent as a call's arguments, judged |
+//! | `step` | run, rerun, return or refuse: the answer for one step |
+//! | `engine` | the agent loop: call the model, call tools, finish |
+//! | `code` | the stable codes of failures |
+
+mod arguments;
+pub mod canonical;
+pub mod code;
+mod engine;
+mod id;
+mod key;
+mod message;
+mod position;
+mod step;
+
+pub use arguments::Arguments;
+pub use canonical::Hash;
+pub use engine::{Call, CallPlan, Definition, Engine, Limits, Next, Outcome, Setup};
+pub use id::{InvalidId, SessionId, TurnId};
+pub use key::IdempotencyKey;
+pub use message::{CallResult, Message, Reply, ReplyCall, StopReason, ToolCall, Usage};
+pub use position::Position;
+pub use step::{Decision, Recorded, decide};
+
+use std::borrow::Cow;
+
+/// Why something failed: a stable code for machines and a text for people.
+///
+/// On the wire it is the `error` of an event or a result. The codes are listed in [`code`].
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct Failure {
+    /// A stable `snake_case` code.
+    pub code: Cow<'static, str>,
+    /// What happened, where and why, for a person.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this code and text.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code: Cow::Borrowed(code), message: message.into() }
+    }
+}

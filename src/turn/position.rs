@@ -1,0 +1,109 @@
+//! Where a step stands in its turn: the same on every rerun of the same turn.
+
+use std::fmt;
+use std::sync::Arc;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What stays as it is in an id inside a position; everything else is percent-encoded, so that no id
+/// can look like another position.
+const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-').remove(b'~');
+
+/// Where a step stands in its turn. Printable ASCII.
+///
+/// `m0`, `m1` .. are model replies, `m0.c0` .. the calls of a reply, `NAME#0` or `NAME#id=ID` direct
+/// calls, `step:ID` and `once:ID` durable steps, and a position inside another call or a sub-agent
+/// is `PARENT/CHILD`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Position(Arc<str>);
+
+impl Position {
+    /// The model's reply number `reply`, from 0.
+    pub fn reply(reply: u32) -> Self {
+        Self(format!("m{reply}").into())
+    }
+
+    /// Call number `call`, from 0, of the model's reply number `reply`.
+    pub fn call(reply: u32, call: usize) -> Self {
+        Self(format!("m{reply}.c{call}").into())
+    }
+
+    /// The `count`-th direct call, from 0, of the tool `name`.
+    pub fn direct(name: &str, count: u32) -> Self {
+        Self(format!("{}#{count}", encode(name)).into())
+    }
+
+    /// A direct call of the tool `name` under an id that the caller chose.
+    pub fn direct_with_id(name: &str, id: &str) -> Self {
+        Self(format!("{}#id={}", encode(name), encode(id)).into())
+    }
+
+    /// A durable step of agent code.
+    pub fn step(id: &str) -> Self {
+        Self(format!("step:{}", encode(id)).into())
+    }
+
+    /// A durable step of agent code that runs once per turn.
+    pub fn once(id: &str) -> Self {
+        Self(format!("once:{}", encode(id)).into())
+    }
+
+    /// The `count`-th question, from 0, whether the tool `name` may run.
+    pub fn approval(name: &str, count: u32) -> Self {
+        Self(format!("tool_approval:{}#{count}", encode(name)).into())
+    }
+
+    /// `child` inside the call or sub-agent at this position.
+    #[must_use]
+    pub fn child(&self, child: &Self) -> Self {
+        Self(format!("{self}/{child}").into())
+    }
+
+    /// The reply that caused the call at this position, where it is a call of a reply.
+    pub fn cause(&self) -> Option<Self> {
+        let (parent, own) = match self.0.rsplit_once('/') {
+            Some((parent, own)) => (Some(parent), own),
+            None => (None, &*self.0),
+        };
+        let (reply, _) = own.split_once(".c").filter(|(reply, _)| is_reply(reply))?;
+        Some(Self(match parent {
+            Some(parent) => format!("{parent}/{reply}").into(),
+            None => reply.into(),
+        }))
+    }
+
+    /// The position as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn is_reply(text: &str) -> bool {
+    text.strip_prefix('m').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn encode(id: &str) -> impl fmt::Display + '_ {
+    utf8_percent_encode(id, ID)
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_knows_the_reply_that_caused_it() {
+        let cause = |p: Position| p.cause().map(|c| c.to_string());
+        assert_eq!(cause(Position::call(3, 1)).as_deref(), Some("m3"));
+        assert_eq!(cause(Position::reply(3)), None);
+        assert_eq!(cause(Position::direct("m3.c1", 0)), None);
+        let nested = Position::call(0, 0).child(&Position::call(2, 5));
+        assert_eq!(cause(nested).as_deref(), Some("m0.c0/m2"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Agents, bound to the tools and models of this process: what is missing, and what is refused.
+//!
+//! A worker cannot wait for a person, so it refuses approval-gated tools here, before it joins the group
+//! or reads anything.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::{Agent, Config, McpServer, Problem};
+use crate::model::{Model, Script, Scripted};
+use crate::tool::{Pattern, Registered, Registry};
+use crate::turn::{Failure, Limits, code};
+
+/// A tool that needs a person's approval, offered where nobody can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The agent that is offered the tool; none for a server's, which any agent may be offered.
+    pub agent: Option<String>,
+    /// The tool.
+    pub tool: String,
+    /// Where the tool comes from.
+    pub source: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.agent {
+            Some(agent) => {
+                write!(f, "agent {agent:?} is offered the tool {:?} ({})", self.tool, self.source)?
+            }
+            None => write!(f, "the tool {:?} ({})", self.tool, self.source)?,
+        }
+        f.write_str(
+            " requires approval, and a worker cannot wait for a person: \
+             take the tool out of the agent's list, or give the agent one that needs no approval",
+        )
+    }
+}
+
+/// An agent that can run.
+pub(crate) struct BoundAgent {
+    /// Its name.
+    pub name: String,
+    /// Its instructions.
+    pub system: Option<String>,
+    /// Its model.
+    pub model: Arc<dyn Model>,
+    /// The tools that it is offered.
+    pub tools: Vec<Arc<Registered>>,
+    /// How much a turn may do.
+    pub limits: Limits,
+    turn_tools: Vec<Pattern>,
+}
+
+impl fmt::Debug for BoundAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundAgent").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// All agents that can run, and why others cannot.
+#[derive(Debug, Default)]
+pub(crate) struct Bound {
+    /// The agents by name.
+    pub agents: HashMap<String, Arc<BoundAgent>>,
+    /// What the configuration gets wrong.
+    pub problems: Vec<Problem>,
+    /// What a worker refuses.
+    pub refusals: Vec<Refusal>,
+}
+
+/// The models that a program registered, by name.
+pub(crate) type Models = HashMap<String, Arc<dyn Model>>;
+
+/// Binds every agent; finds every problem and every refusal.
+pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bound {
+    let mut bound = Bound::default();
+    for (index, server) in config.mcp_servers.iter().enumerate() {
+        bind_server(index, server, &mut bound);
+    }
+    for (index, agent) in config.agents.iter().enumerate() {
+        let field = |name: &str| format!("agents[{index}].{name}");
+        for (position, pattern) in agent.tools.iter().enumerate() {
+            let served = |s: &McpServer| pattern.as_str().starts_with(&format!("{}__", s.name));
+            let known = registry.iter().any(|tool| pattern.matches(&tool.spec.name));
+            if !known && !config.mcp_servers.iter().any(served) {
+                bound.problems.push(Problem::field(
+                    &format!("agents[{index}].tools[{position}]"),
+                    &format!(
+                        "agent {:?}: no tool is called {pattern}; {}",
+                        agent.name,
+                        known_tools(registry)
+                    ),
+                ));
+            }
+        }
+        let tools = registry.pick(&agent.tools);
+        let gated = tools.iter().filter(|tool| tool.spec.requires_approval);
+        bound.refusals.extend(gated.map(|tool| Refusal {
+            agent: Some(agent.name.clone()),
+            tool: tool.spec.name.clone(),
+            source: "registered by this program".into(),
+        }));
+        match model(agent, models) {
+            Ok(model) => {
+                let agent = Arc::new(BoundAgent {
+                    name: agent.name.clone(),
+                    system: agent.system.clone(),
+                    model,
+                    tools,
+                    limits: Limits { max_tool_calls: agent.max_tool_calls.get() },
+                    turn_tools: agent.turn_tools.clone(),
+                });
+                bound.agents.insert(agent.name.clone(), agent);
+            }
+            Err((name, message)) => {
+                let message = format!("agent {:?}: {message}", agent.name);
+                bound.problems.push(Problem::field(&field(name), &message));
+            }
+        }
+    }
+    bound
+}
+
+fn bind_server(index: usize, server: &McpServer, bound: &mut Bound) {
+    if server.requires_approval.is_empty() {
+        bound.problems.push(Problem::field(
+            &format!("mcp_servers[{index}]"),
+            &format!("MCP server {:?}: this version has no MCP client yet; remove the server", server.name),
+        ));
+    }
+    bound.refusals.extend(server.requires_approval.iter().map(|tool| Refusal {
+        agent: None,
+        tool: format!("{}__{tool}", server.name),
+        source: format!("MCP server {:?}, requires_approval", server.name),
+    }));
+}
+
+fn known_tools(registry: &Registry) -> String {
+    let names: Vec<_> = registry.iter().map(|tool| tool.spec.name.as_str()).collect();
+    match names.is_empty() {
+        true => "this program has no tools (`[tools] samples = true` adds some)".into(),
+        false => format!("there are {}", names.join(", ")),
+    }
+}
+
+fn model(agent: &Agent, models: &Models) -> Result<Arc<dyn Model>, (&'static str, String)> {
+    if let Some(model) = models.get(&agent.model) {
+        return Ok(Arc::clone(model));
+    }
+    if agent.model != "scripted" {
+        let mut known: Vec<_> = models.keys().map(String::as_str).chain(["scripted"]).collect();
+        known.sort_unstable();
+        let message = format!("no model is called {:?}; there are {}", agent.model, known.join(", "));
+        return Err(("model", message));
+    }
+    let script = agent.script.as_deref().map(Path::new).map(Script::read).transpose();
+    let script = script.map_err(|failure| ("script", failure.message))?;
+    Ok(Arc::new(Scripted::new(script)))
+}
+
+impl BoundAgent {
+    /// The tools that a turn is offered: those that it names, else the agent's own.
+    ///
+    /// # Errors
+    /// `tool_registration_error`: a named tool is not registered, not allowed to the agent's turns, or
+    /// requires approval. Nothing of the turn has run then.
+    pub(super) fn offer(
+        &self,
+        registry: &Registry,
+        named: Option<&[String]>,
+    ) -> Result<Vec<Arc<Registered>>, Failure> {
+        let Some(named) = named else {
+            return Ok(self.tools.clone());
+        };
+        let refuse = |name: &str, why: &str| {
+            let name: String = name.chars().take(64).collect();
+            Failure::new(
+                code::TOOL_REGISTRATION_ERROR,
+                format!("the turn names the tool {name:?}, {why} (agent {:?})", self.name),
+            )
+        };
+        for name in named {
+            let Some(tool) = registry.get(name) else {
+                return Err(refuse(name, "which this worker does not have"));
+            };
+            let own = self.tools.iter().any(|own| own.spec.name == *name);
+            if !own && !self.turn_tools.iter().any(|pattern| pattern.matches(name)) {
+                return Err(refuse(name, "which its agent's turn_tools does not allow"));
+            }
+            if tool.spec.requires_approval {
+                return Err(refuse(name, "which requires approval, and a worker cannot wait for a person"));
+            }
+        }
+        let picked = registry.iter().filter(|tool| named.contains(&tool.spec.name));
+        Ok(picked.cloned().collect())
+    }
+}

@@ -1,0 +1,208 @@
+//! The calls of one reply, each a step: what is recorded is returned, the rest runs side by side.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::try_join_all;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::driver::{Halt, Shared, Stop, changed, elapsed_ms, event, now_ms};
+use crate::journal::{self, Content, Journal, Receipt, TurnLog};
+use crate::record::{EventType, Identity, Status, StepEvent};
+use crate::tool::{Registered, ToolContext, execute};
+use crate::turn::{
+    Arguments, Call, CallPlan, CallResult, Decision, Failure, Hash, IdempotencyKey, code, decide,
+};
+
+/// What the calls of a reply run with.
+pub(super) struct Caller<'a> {
+    pub shared: &'a Shared,
+    pub journal: &'a Journal,
+    pub identity: &'a Identity,
+    pub agent: &'a str,
+    pub tools: &'a [Arc<Registered>],
+    pub stop: &'a Stop,
+}
+
+/// What came of the calls of a reply.
+pub(super) struct Batch {
+    /// The results in the order of the calls, or why the turn fails: a record was made from another input.
+    pub outcome: Result<Vec<CallResult>, Failure>,
+    /// Appends that are not acknowledged yet.
+    pub receipts: Vec<Receipt>,
+}
+
+enum Planned {
+    Recorded(CallResult),
+    Run(Call, u32),
+}
+
+impl Caller<'_> {
+    /// Every call's result. None: they were stopped. Nothing runs if any record was made from another input.
+    ///
+    /// Cancel safety: what was appended stays; the calls run again under their keys.
+    pub(super) async fn all(&self, calls: Vec<Call>, log: &mut TurnLog) -> Result<Option<Batch>, Halt> {
+        let mut planned = Vec::with_capacity(calls.len());
+        for call in calls {
+            match self.plan(call, log) {
+                Ok(plan) => planned.push(plan),
+                Err(failure) => {
+                    return Ok(Some(Batch { outcome: Err(failure), receipts: Vec::new() }));
+                }
+            }
+        }
+        let running = try_join_all(planned.into_iter().map(|plan| self.one(plan)));
+        let done = tokio::select! {
+            done = running => done?,
+            () = self.stop.now.cancelled() => return Ok(None),
+        };
+        let (results, receipts): (Vec<_>, Vec<_>) = done.into_iter().unzip();
+        Ok(Some(Batch { outcome: Ok(results), receipts: receipts.into_iter().flatten().collect() }))
+    }
+
+    fn plan(&self, call: Call, log: &mut TurnLog) -> Result<Planned, Failure> {
+        match decide(log.steps.remove(&call.position), &call.input) {
+            Decision::Return(Content::Result(result)) => {
+                Ok(Planned::Recorded(CallResult { position: call.position, result }))
+            }
+            Decision::Return(Content::Reply(_)) => {
+                Err(changed(&call.position, "a reply of the model is recorded there"))
+            }
+            Decision::Changed { .. } => Err(changed(
+                &call.position,
+                &format!(
+                    "the call of {} was recorded with other arguments or another definition of the tool, \
+                     or the tool is no longer offered",
+                    call.name.chars().take(64).collect::<String>()
+                ),
+            )),
+            Decision::Run { attempt } => Ok(Planned::Run(call, attempt)),
+        }
+    }
+
+    async fn one(&self, plan: Planned) -> Result<(CallResult, Vec<Receipt>), Halt> {
+        let (call, attempt) = match plan {
+            Planned::Recorded(result) => return Ok((result, Vec::new())),
+            Planned::Run(call, attempt) => (call, attempt),
+        };
+        match &call.plan {
+            CallPlan::Answer(failure) => self.refuse(&call, failure.clone()).await,
+            CallPlan::Run(arguments) => match self.check(&call, arguments) {
+                Ok((tool, value)) => self.run(&call, arguments, tool, value, attempt).await,
+                Err(failure) => self.refuse(&call, failure).await,
+            },
+        }
+    }
+
+    fn check(&self, call: &Call, arguments: &Arguments) -> Result<(&Arc<Registered>, Value), Failure> {
+        let tool = self
+            .tools
+            .iter()
+            .find(|tool| tool.spec.name == call.name)
+            .ok_or_else(|| Failure::new(code::UNKNOWN_TOOL, format!("unknown tool '{}'", call.name)))?;
+        let value = arguments.to_value()?;
+        tool.check(&value)?;
+        Ok((tool, value))
+    }
+
+    /// A result without a start: nothing ran.
+    async fn refuse(&self, call: &Call, failure: Failure) -> Result<(CallResult, Vec<Receipt>), Halt> {
+        let mut event = self.event(EventType::ToolResult, call);
+        event.status = Some(Status::Error);
+        event.error = Some(failure.clone());
+        let receipt = self.append(event).await?;
+        let result = CallResult { position: call.position.clone(), result: Err(failure) };
+        Ok((result, vec![receipt]))
+    }
+
+    async fn run(
+        &self,
+        call: &Call,
+        arguments: &Arguments,
+        tool: &Arc<Registered>,
+        value: Value,
+        attempt: u32,
+    ) -> Result<(CallResult, Vec<Receipt>), Halt> {
+        let mut start = self.event(EventType::ToolStart, call);
+        start.attempt = Some(attempt);
+        start.arguments_hash = Some(Hash::of_bytes(arguments.canonical.as_bytes()));
+        start.started_at_ms = Some(now_ms());
+        let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
+        let started = self.append(start).await?;
+
+        let context = self.context(call, tool);
+        let clock = Instant::now();
+        let execution = execute(tool, &context, value, attempt).await;
+
+        let output = execution.result.as_ref().ok().and_then(|output| output.to_raw());
+        end.attempt = None;
+        end.attempts = Some(execution.attempts);
+        end.latency_ms = Some(elapsed_ms(clock));
+        end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });
+        end.output = output;
+        end.error = execution.result.as_ref().err().cloned();
+        let mut result = execution.result.map(crate::tool::Output::into_json);
+        let ended = match self.append(end.clone()).await {
+            Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
+                let failure = Failure::new(
+                    code::RESULT_TOO_LARGE,
+                    format!(
+                        "the result of tool {} makes an event of {size} bytes; at most {max} can be recorded",
+                        call.name
+                    ),
+                );
+                end.status = Some(Status::Error);
+                end.output = None;
+                end.error = Some(failure.clone());
+                result = Err(failure);
+                self.append(end).await?
+            }
+            other => other?,
+        };
+        let result = CallResult { position: call.position.clone(), result };
+        Ok((result, vec![started, ended]))
+    }
+
+    fn context(&self, call: &Call, tool: &Registered) -> ToolContext {
+        let Identity { session, turn, .. } = self.identity;
+        ToolContext::builder(session.clone(), turn.clone(), &call.position)
+            .names(self.agent, &tool.spec.name)
+            .timeout(tool.spec.timeout)
+            .cancelled(self.stop.now.child_token())
+            .deps(self.shared.deps.clone())
+            .build()
+    }
+
+    /// Appends an event. One that is too large for its arguments goes without them: their hash is in it,
+    /// and the reply that made the call, which is on the log, has them.
+    async fn append(&self, mut event: StepEvent) -> Result<Receipt, Halt> {
+        match self.journal.append(event.clone()).await {
+            Err(journal::Error::TooLarge { .. })
+                if event.arguments.is_some() || event.arguments_raw.is_some() =>
+            {
+                event.arguments = None;
+                event.arguments_raw = None;
+                Ok(self.journal.append(event).await?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn event(&self, kind: EventType, call: &Call) -> StepEvent {
+        let mut event = event(kind, self.identity, Some(self.agent));
+        let Identity { session, turn, .. } = self.identity;
+        event.idempotency_key = Some(IdempotencyKey::new(session, turn, &call.position));
+        event.cause = call.position.cause();
+        event.position = Some(call.position.clone());
+        event.tool = Some(call.name.clone());
+        event.input_hash = Some(call.input.clone());
+        match &call.plan {
+            CallPlan::Run(arguments) => {
+                event.arguments = RawValue::from_string(arguments.canonical.clone()).ok();
+            }
+            CallPlan::Answer(_) => event.arguments_raw = Some(call.raw_arguments.clone()),
+        }
+        event
+    }
+}

@@ -1,0 +1,475 @@
+//! One turn, from its record to its end: does what the engine says, as steps.
+//!
+//! The order of the end is what the guarantees rest on: all events of the turn acknowledged, then the
+//! result, then `turn:end`, and only then is the record finished.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::bind::BoundAgent;
+use super::call::Caller;
+use super::outbox::Outbox;
+use crate::journal::{self, Content, End, Journal, Receipt, TurnLog};
+use crate::kafka::consumer::Record;
+use crate::model::Request;
+use crate::record::{
+    EventSpan, EventType, Identity, ResultUsage, Status, StepEvent, Turn, TurnResult, TurnStatus, Unreadable,
+};
+use crate::tool::{Deps, Registered, Registry};
+use crate::turn::{
+    Call, Decision, Engine, Failure, Hash, IdempotencyKey, Next, Outcome, Position, Reply, Setup, TurnId,
+    code, decide,
+};
+
+/// What every turn of a worker shares.
+pub(super) struct Shared {
+    pub agents: HashMap<String, Arc<BoundAgent>>,
+    pub registry: Registry,
+    pub deps: Deps,
+    pub outbox: Outbox,
+    pub turns_topic: String,
+}
+
+/// How a turn is asked to stop.
+#[derive(Clone)]
+pub(super) struct Stop {
+    /// At the next step boundary.
+    pub boundary: CancellationToken,
+    /// Now: what runs is cancelled.
+    pub now: CancellationToken,
+}
+
+/// How the handling of a record ended.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// It is finished. The end of the turn, where the record was one.
+    Finished(Option<End>),
+    /// It was stopped at a step boundary; whoever owns the partition next goes on.
+    Stopped,
+}
+
+/// Something outside the turn failed, and the worker cannot go on: nothing is finished, so the record
+/// comes again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Halt {
+    #[error("the journal did not take an event: {0}")]
+    Journal(#[from] journal::Error),
+    #[error("a result or dead letter could not be written: {0}")]
+    Outbox(#[from] crate::kafka::producer::Error),
+}
+
+/// A record with what was read of it.
+pub(super) struct Job {
+    pub record: Record,
+    pub identity: Identity,
+    pub turn: Result<Turn, Box<Unreadable>>,
+}
+
+/// Handles a record whose turn has not ended.
+pub(super) async fn run(
+    shared: &Shared,
+    journal: Journal,
+    job: Job,
+    log: TurnLog,
+    stop: &Stop,
+) -> Result<Done, Halt> {
+    let Job { record, identity, turn } = job;
+    let mut run = Run {
+        shared,
+        journal,
+        record,
+        identity,
+        agent: None,
+        first_offset: log.first_offset,
+        last_offset: None,
+        pending: Vec::new(),
+    };
+    let turn = match turn {
+        Ok(turn) => turn,
+        Err(unreadable) => {
+            let answer = unreadable.answerable;
+            run.agent = unreadable.agent;
+            return run.bury(&unreadable.failure, answer).await;
+        }
+    };
+    let Some(agent) = shared.agents.get(&turn.agent).cloned() else {
+        let name: String = turn.agent.chars().take(64).collect();
+        run.agent = Some(name.clone());
+        let failure = Failure::new(code::UNKNOWN_AGENT, format!("this worker has no agent {name:?}"));
+        return run.bury(&failure, true).await;
+    };
+    run.agent = Some(agent.name.clone());
+    run.turn(&agent, turn, log, stop).await
+}
+
+/// A turn whose id came again with another input: its record goes to the dead letters. No result is
+/// published, because the first turn of that id has one.
+pub(super) async fn reused(shared: &Shared, journal: Journal, job: Job) -> Result<Done, Halt> {
+    let agent = job.turn.ok().map(|turn| turn.agent.chars().take(64).collect());
+    let run = Run {
+        shared,
+        journal,
+        record: job.record,
+        identity: job.identity,
+        agent,
+        first_offset: None,
+        last_offset: None,
+        pending: Vec::new(),
+    };
+    let failure = Failure::new(
+        code::TURN_ID_REUSED,
+        format!(
+            "turn {} of session {} has ended; a record with its id has another input",
+            run.identity.turn, run.identity.session
+        ),
+    );
+    run.bury(&failure, false).await
+}
+
+/// One run of one record.
+struct Run<'a> {
+    shared: &'a Shared,
+    journal: Journal,
+    record: Record,
+    identity: Identity,
+    agent: Option<String>,
+    first_offset: Option<i64>,
+    last_offset: Option<i64>,
+    /// Appends that are not acknowledged yet.
+    pending: Vec<Receipt>,
+}
+
+impl Run<'_> {
+    async fn turn(
+        mut self,
+        agent: &BoundAgent,
+        turn: Turn,
+        mut log: TurnLog,
+        stop: &Stop,
+    ) -> Result<Done, Halt> {
+        if stop.boundary.is_cancelled() {
+            return Ok(Done::Stopped);
+        }
+        let mut start = self.event(EventType::TurnStart);
+        start.attempt = Some(log.starts.saturating_add(1));
+        start.input_offset = Some(self.record.offset);
+        start.input_hash = Some(self.identity.input.clone());
+        self.append(start).await?;
+        if let Some(output) = log.output.take() {
+            // The answer was recorded before the crash: what is published now is what was, if anything was.
+            return self.publish(output.answer, output.usage).await;
+        }
+        let tools = match agent.offer(&self.shared.registry, turn.tools.as_deref()) {
+            Ok(tools) => tools,
+            Err(failure) => return self.answer(Err(failure), ResultUsage::default()).await,
+        };
+        let engine = Engine::new(Setup {
+            system: agent.system.clone(),
+            input: turn.input.into_messages(),
+            tools: tools.iter().map(|tool| Arc::clone(&tool.definition)).collect(),
+            limits: agent.limits,
+        });
+        let running = Running { agent, tools, metadata: turn.metadata, engine, log, stop };
+        match self.drive(running).await? {
+            None => Ok(Done::Stopped),
+            Some((Outcome::Completed { output }, usage)) => self.answer(Ok(output), usage).await,
+            Some((Outcome::Failed(failure), usage)) => self.answer(Err(failure), usage).await,
+            Some((Outcome::Poisoned(failure), usage)) => {
+                self.settle().await?;
+                self.shared.outbox.dead_letter(&self.record, &failure).await?;
+                self.answer(Err(failure), usage).await
+            }
+        }
+    }
+
+    /// Does what the engine says until it says how the turn ended. None: it was stopped.
+    async fn drive(&mut self, mut running: Running<'_>) -> Result<Option<(Outcome, ResultUsage)>, Halt> {
+        loop {
+            let next = running.engine.next();
+            if let Next::End(outcome) = next {
+                let (model_calls, tool_calls, tokens) = running.engine.used();
+                let usage = ResultUsage {
+                    model_calls,
+                    tool_calls,
+                    input_tokens: tokens.input_tokens,
+                    output_tokens: tokens.output_tokens,
+                };
+                return Ok(Some((outcome, usage)));
+            }
+            if running.stop.boundary.is_cancelled() {
+                return Ok(None);
+            }
+            let went_on = match next {
+                Next::Model { position, input } => self.reply(&mut running, position, input).await?,
+                Next::Calls(calls) => self.calls(&mut running, calls).await?,
+                Next::End(_) => true,
+            };
+            if !went_on {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The step of a model's reply. False: it was stopped.
+    async fn reply(
+        &mut self,
+        running: &mut Running<'_>,
+        position: Position,
+        input: Hash,
+    ) -> Result<bool, Halt> {
+        let reply = match decide(running.log.steps.remove(&position), &input) {
+            Decision::Return(Content::Reply(reply)) => reply,
+            Decision::Return(Content::Result(_)) => {
+                Err(changed(&position, "the result of a call is recorded there"))
+            }
+            Decision::Changed { recorded } => Err(changed(
+                &position,
+                &format!(
+                    "the reply was recorded for a transcript with the hash {recorded}, and the hash is now {input}"
+                ),
+            )),
+            Decision::Run { .. } => match self.ask(running, position, input).await? {
+                Some(reply) => reply,
+                None => return Ok(false),
+            },
+        };
+        match reply {
+            Ok(reply) => running.engine.reply(reply),
+            Err(failure) => running.engine.fail(failure),
+        }
+        Ok(true)
+    }
+
+    /// Asks the model, and records what it says before anything depends on it. While it thinks, what was
+    /// appended before is acknowledged: a reply is never on the log without the results it was made from.
+    async fn ask(
+        &mut self,
+        running: &Running<'_>,
+        position: Position,
+        input: Hash,
+    ) -> Result<Option<Result<Reply, Failure>>, Halt> {
+        let request = Request {
+            agent: &running.agent.name,
+            reply: running.engine.used().0,
+            messages: running.engine.messages(),
+            tools: running.engine.tools(),
+            metadata: &running.metadata,
+        };
+        let (started_at_ms, clock) = (now_ms(), Instant::now());
+        let asked = AssertUnwindSafe(running.agent.model.complete(request)).catch_unwind();
+        let both = async { tokio::join!(asked, self.settle()) };
+        let (reply, settled) = tokio::select! {
+            both = both => both,
+            () = running.stop.now.cancelled() => return Ok(None),
+        };
+        settled?;
+        let mut reply = reply.unwrap_or_else(|_| {
+            Err(Failure::new(code::MODEL_ERROR, "the model failed unexpectedly (it panicked)"))
+        });
+        let mut event = self.event(EventType::ModelReply);
+        event.idempotency_key = Some(self.key(&position));
+        event.position = Some(position);
+        event.input_hash = Some(input);
+        event.started_at_ms = Some(started_at_ms);
+        event.latency_ms = Some(elapsed_ms(clock));
+        fill_reply(&mut event, &reply);
+        if let Err(Halt::Journal(journal::Error::TooLarge { size, max })) = self.append(event.clone()).await {
+            reply = Err(Failure::new(
+                code::RECORD_TOO_LARGE,
+                format!("the model's reply makes an event of {size} bytes; the events topic takes {max}"),
+            ));
+            fill_reply(&mut event, &reply);
+            self.append(event).await?;
+        }
+        self.settle().await?;
+        Ok(Some(reply))
+    }
+
+    /// The steps of a reply's calls. False: they were stopped.
+    async fn calls(&mut self, running: &mut Running<'_>, calls: Vec<Call>) -> Result<bool, Halt> {
+        let caller = Caller {
+            shared: self.shared,
+            journal: &self.journal,
+            identity: &self.identity,
+            agent: &running.agent.name,
+            tools: &running.tools,
+            stop: running.stop,
+        };
+        let Some(batch) = caller.all(calls, &mut running.log).await? else {
+            return Ok(false);
+        };
+        self.pending.extend(batch.receipts);
+        match batch.outcome {
+            Ok(results) => running.engine.results(results),
+            Err(failure) => running.engine.fail(failure),
+        }
+        Ok(true)
+    }
+
+    /// Records what the turn answers, then publishes it.
+    async fn answer(mut self, answer: Result<String, Failure>, usage: ResultUsage) -> Result<Done, Halt> {
+        let mut answer = answer;
+        let mut event = self.event(EventType::TurnOutput);
+        event.usage = Some(usage);
+        fill_answer(&mut event, &answer);
+        if let Err(Halt::Journal(journal::Error::TooLarge { size, max })) = self.append(event.clone()).await {
+            answer = Err(Failure::new(
+                code::RECORD_TOO_LARGE,
+                format!("the answer makes an event of {size} bytes; the events topic takes {max}"),
+            ));
+            fill_answer(&mut event, &answer);
+            self.append(event).await?;
+        }
+        self.publish(answer, usage).await
+    }
+
+    /// All events acknowledged, then the result, then `turn:end`, then finished.
+    async fn publish(mut self, answer: Result<String, Failure>, usage: ResultUsage) -> Result<Done, Halt> {
+        self.settle().await?;
+        let result = self.result(&answer, usage);
+        self.shared.outbox.result(&result).await?;
+        let mut end = self.event(EventType::TurnEnd);
+        end.input_offset = Some(self.record.offset);
+        end.input_hash = Some(self.identity.input.clone());
+        end.turn_status = Some(result.status);
+        end.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
+        end.error = answer.err();
+        self.append(end).await?;
+        self.settle().await?;
+        tracing::info!(
+            session = %self.identity.session,
+            turn = %self.identity.turn,
+            partition = self.record.partition,
+            offset = self.record.offset,
+            status = result.status.as_str(),
+            code = result.error.as_ref().map(|e| e.code.as_ref()),
+            "turn ended"
+        );
+        Ok(Done::Finished(Some(End { input: self.identity.input, input_offset: self.record.offset })))
+    }
+
+    /// The record goes to the dead letters; where somebody waits for a turn of its id, a failed result says
+    /// so. Its end is recorded under an id made from its offset, so that the turn id stays free for a record
+    /// that mends it.
+    async fn bury(mut self, failure: &Failure, answer: bool) -> Result<Done, Halt> {
+        tracing::warn!(
+            session = %self.identity.session,
+            turn = %self.identity.turn,
+            topic = self.shared.turns_topic,
+            partition = self.record.partition,
+            offset = self.record.offset,
+            code = %failure.code,
+            error = failure.message,
+            "dead letter"
+        );
+        self.shared.outbox.dead_letter(&self.record, failure).await?;
+        if answer {
+            let result = self.result(&Err(failure.clone()), ResultUsage::default());
+            self.shared.outbox.result(&result).await?;
+        }
+        let Record { partition, offset, .. } = self.record;
+        let mut end = self.event(EventType::TurnEnd);
+        end.turn_id = Some(TurnId::of_record(&self.shared.turns_topic, partition, offset));
+        end.input_offset = Some(offset);
+        end.input_hash = Some(self.identity.input.clone());
+        end.turn_status = Some(TurnStatus::DeadLetter);
+        end.status = Some(Status::Error);
+        end.error = Some(failure.clone());
+        self.append(end).await?;
+        self.settle().await?;
+        Ok(Done::Finished(None))
+    }
+
+    fn event(&self, kind: EventType) -> StepEvent {
+        event(kind, &self.identity, self.agent.as_deref())
+    }
+
+    fn key(&self, position: &Position) -> IdempotencyKey {
+        IdempotencyKey::new(&self.identity.session, &self.identity.turn, position)
+    }
+
+    async fn append(&mut self, event: StepEvent) -> Result<(), Halt> {
+        self.pending.push(self.journal.append(event).await?);
+        Ok(())
+    }
+
+    /// Waits until everything appended so far is on the log.
+    async fn settle(&mut self) -> Result<(), Halt> {
+        for receipt in self.pending.drain(..) {
+            let offset = receipt.await?;
+            self.first_offset.get_or_insert(offset);
+            self.last_offset = self.last_offset.max(Some(offset));
+        }
+        Ok(())
+    }
+
+    fn result(&self, answer: &Result<String, Failure>, usage: ResultUsage) -> TurnResult {
+        let span = self.first_offset.zip(self.last_offset);
+        TurnResult {
+            turn_id: self.identity.turn.clone(),
+            session_id: self.identity.session.clone(),
+            agent: self.agent.clone(),
+            status: if answer.is_ok() { TurnStatus::Completed } else { TurnStatus::Failed },
+            output: answer.as_ref().ok().cloned(),
+            error: answer.as_ref().err().cloned(),
+            usage,
+            events: span.map(|(first_offset, last_offset)| EventSpan {
+                partition: self.journal.partition(),
+                first_offset,
+                last_offset,
+            }),
+        }
+    }
+}
+
+/// A turn in the middle.
+struct Running<'a> {
+    agent: &'a BoundAgent,
+    tools: Vec<Arc<Registered>>,
+    metadata: BTreeMap<String, String>,
+    engine: Engine,
+    log: TurnLog,
+    stop: &'a Stop,
+}
+
+/// An event of a turn.
+pub(super) fn event(kind: EventType, identity: &Identity, agent: Option<&str>) -> StepEvent {
+    let mut event = StepEvent::new(kind);
+    event.session_id = Some(identity.session.clone());
+    event.turn_id = Some(identity.turn.clone());
+    event.agent = agent.map(Into::into);
+    event
+}
+
+fn fill_reply(event: &mut StepEvent, reply: &Result<Reply, Failure>) {
+    event.status = Some(if reply.is_ok() { Status::Ok } else { Status::Error });
+    event.reply = reply.as_ref().ok().cloned();
+    event.error = reply.as_ref().err().cloned();
+}
+
+fn fill_answer(event: &mut StepEvent, answer: &Result<String, Failure>) {
+    event.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
+    event.turn_status = Some(if answer.is_ok() { TurnStatus::Completed } else { TurnStatus::Failed });
+    event.output = answer.as_ref().ok().and_then(|text| serde_json::value::to_raw_value(text).ok());
+    event.error = answer.as_ref().err().cloned();
+}
+
+/// The failure of a step that was recorded from another input.
+pub(super) fn changed(position: &Position, how: &str) -> Failure {
+    Failure::new(code::REPLAY_INPUT_CHANGED, format!("position {position}: {how}"))
+}
+
+/// Milliseconds since 1970 UTC by this machine's clock.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn elapsed_ms(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

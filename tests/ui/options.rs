@@ -1,0 +1,49 @@
+//! What cannot stand between the brackets of the attribute.
+
+use turnmill::tool::ToolError;
+
+/// A list of everything wrong at once.
+#[turnmill::tool(
+    retires = 3,
+    some::path,
+    retry = "3",
+    timeout = 10,
+    name = "look up",
+    read_only = true,
+    writes,
+    requires_approval(always),
+    writes
+)]
+async fn everything() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// An effect is one of two.
+#[turnmill::tool(read_only, writes)]
+async fn both() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// Durations have a unit.
+#[turnmill::tool(timeout = "10")]
+async fn unit() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// Durations are more than zero, counts are not less and fit.
+#[turnmill::tool(timeout = "0s", retry = -1)]
+async fn zero() -> Result<(), ToolError> {
+    Ok(())
+}
+
+#[turnmill::tool(retry = 4294967296, description = " ")]
+async fn empty() -> Result<(), ToolError> {
+    Ok(())
+}
+
+#[turnmill::tool(read_only writes)]
+async fn comma() -> Result<(), ToolError> {
+    Ok(())
+}
+
+fn main() {}
