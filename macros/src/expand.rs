@@ -17,11 +17,9 @@ pub(crate) fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     let mut function: Function = match syn::parse2(item.clone()) {
         Ok(function) => function,
         Err(error) => {
-            let mut errors = Errors::default();
-            errors.add(item.clone().into_iter().next(), "#[tool] goes on a function with a body");
-            errors.push(error);
-            let errors = errors.into_compile_errors();
-            return quote!(#item #errors);
+            let message = format!("#[tool] goes on a function with a body: {error}");
+            let error = syn::Error::new(error.span(), message).into_compile_error();
+            return quote!(#item #error);
         }
     };
     let mut errors = Errors::default();
@@ -202,7 +200,10 @@ fn call(
     context: &Ident,
     arguments: &Ident,
 ) -> TokenStream {
-    let name = &function.signature.ident;
+    // An error about what the call returns belongs to the return type.
+    let span = function.output_span();
+    let mut name = function.signature.ident.clone();
+    name.set_span(span.resolved_at(name.span()));
     let is_async = function.signature.asyncness.is_some();
     let read = quote!(::turnmill::tool::macro_support::arguments::<#arguments_type>(#arguments)?);
     let read = if parameters.arguments.is_empty() { quote!(#read;) } else { quote!(let #arguments = #read;) };
@@ -212,11 +213,11 @@ fn call(
         let Argument { name, conditions, .. } = argument;
         quote!(#(#conditions)* #arguments.#name)
     });
-    let awaited = is_async.then(|| quote!(.await));
-    let called = quote!(#name(#passed_context #(#passed,)*) #awaited);
-    // An error about the return type belongs there.
-    let result = quote_spanned! {function.output_span()=>
-        ::turnmill::tool::macro_support::ToolResult::into_output(#called)
+    let awaited = is_async.then(|| quote_spanned!(span=> .await));
+    let result = quote_spanned! {span=>
+        ::turnmill::tool::macro_support::ToolResult::into_output(
+            #name(#passed_context #(#passed,)*) #awaited
+        )
     };
     if is_async {
         return quote!(#read #result);

@@ -236,7 +236,7 @@ mod tests {
         let Recorded::Done { content: Content::Result(Ok(json)), .. } = &log.steps[&position] else {
             panic!("{:?}", log.steps)
         };
-        assert_eq!(json, r#"{"a": 1}"#);
+        assert_eq!(json, r#"{"a":1}"#);
     }
 
     #[test]

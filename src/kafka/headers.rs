@@ -47,30 +47,53 @@ pub(super) fn of(message: &BorrowedMessage<'_>) -> Vec<Header> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::{CStr, c_void};
     use std::time::Duration;
 
     use rdkafka::ClientConfig;
+    use rdkafka::bindings::{
+        rd_kafka_produceva, rd_kafka_vtype_t, rd_kafka_vu_s__bindgen_ty_1,
+        rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_2, rd_kafka_vu_t,
+    };
     use rdkafka::consumer::{BaseConsumer, Consumer as _};
     use rdkafka::error::KafkaResult;
-    use rdkafka::message::{Header as Borrowed, OwnedHeaders};
-    use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+    use rdkafka::producer::{BaseProducer, Producer as _};
     use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
     use crate::config::Topics;
     use crate::kafka::embedded::Embedded;
 
+    /// A header as no safe call would write it.
+    fn header(name: &CStr, value: Option<&[u8]>) -> rd_kafka_vu_t {
+        let mut u = rd_kafka_vu_s__bindgen_ty_1 { _pad: [0; 64] };
+        u.header = rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_2 {
+            name: name.as_ptr(),
+            val: value.map_or(std::ptr::null(), |value| value.as_ptr().cast::<c_void>()),
+            size: value.map_or(0, |value| value.len().cast_signed()),
+        };
+        rd_kafka_vu_t { vtype: rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADER, u }
+    }
+
     #[test]
-    fn every_header_is_read_a_null_and_an_empty_one_too() -> KafkaResult<()> {
+    fn every_header_is_read_whatever_its_bytes() -> KafkaResult<()> {
         let broker = Embedded::start(&Topics::default(), 1).unwrap();
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", broker.bootstrap_servers()).set("group.id", "test");
         let producer: BaseProducer = config.create()?;
-        let headers = OwnedHeaders::new()
-            .insert(Borrowed { key: "a", value: Some("1") })
-            .insert(Borrowed { key: "ü", value: None::<&str> })
-            .insert(Borrowed { key: "a", value: Some("") });
-        let record = BaseRecord::<str, str>::to("agent.turns").payload("x").headers(headers);
-        producer.send(record).map_err(|(error, _)| error)?;
+        let mut topic = rd_kafka_vu_s__bindgen_ty_1 { _pad: [0; 64] };
+        topic.cstr = c"agent.turns".as_ptr();
+        let record = [
+            rd_kafka_vu_t { vtype: rd_kafka_vtype_t::RD_KAFKA_VTYPE_TOPIC, u: topic },
+            header(c"a", Some(b"1")),
+            header(c"\xff\xfe", Some(b"2")),
+            header(c"a", None),
+            header(c"a", Some(b"")),
+        ];
+        // SAFETY: the client is alive and everything that the record points to outlives the call, which
+        // copies it.
+        let refused =
+            unsafe { rd_kafka_produceva(producer.client().native_ptr(), record.as_ptr(), record.len()) };
+        assert!(refused.is_null());
         producer.flush(Duration::from_secs(5))?;
 
         let consumer: BaseConsumer = config.create()?;
@@ -78,8 +101,13 @@ mod tests {
         list.add_partition_offset("agent.turns", 0, Offset::Beginning)?;
         consumer.assign(&list)?;
         let message = consumer.poll(Duration::from_secs(5)).unwrap()?;
-        let expected: Vec<super::Header> =
-            vec![("a".into(), Some(b"1".into())), ("ü".into(), None), ("a".into(), Some(b"".into()))];
+        let value = |value: &[u8]| Some(value.to_vec());
+        let expected: Vec<super::Header> = vec![
+            ("a".into(), value(b"1")),
+            ("\u{fffd}\u{fffd}".into(), value(b"2")),
+            ("a".into(), None),
+            ("a".into(), value(b"")),
+        ];
         assert_eq!(super::of(&message), expected);
         Ok(())
     }

@@ -180,6 +180,13 @@ impl Lookup {
         Error::Unreachable { brokers: self.brokers.clone(), reason }
     }
 
+    /// Whether the broker is an embedded one, which knows neither settings nor how to change them, and
+    /// leaves who asks without an answer.
+    pub(super) fn is_embedded(&self) -> bool {
+        let id = self.consumer.client().fetch_cluster_id(PATIENCE);
+        id.is_some_and(|id| id.starts_with("mockCluster"))
+    }
+
     /// The client itself, to be read from.
     pub(super) fn consumer(&self) -> &BaseConsumer<Listener> {
         &self.consumer

@@ -201,7 +201,7 @@ impl Pump {
         let Some(ends) = &mut self.ends else {
             return;
         };
-        if !ends.get(&partition).is_some_and(|end| position >= *end) {
+        if ends.get(&partition).is_none_or(|end| position < *end) {
             return;
         }
         ends.remove(&partition);

@@ -14,11 +14,9 @@ use super::{Output, ToolError};
 /// What a tool function may return: a trait rather than `Result` itself, so that an alias will do.
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
-    label = "not a result that a model can read",
-    note = "return `Result<T, E>`, where `T` implements `serde::Serialize` and `E` is `ToolError` or an error \
-            that is `Send + Sync + 'static`",
-    note = "an error that does not implement `std::error::Error`, like a `String`, becomes one by \
-            `.map_err(ToolError::retryable)`"
+    label = "not a `Result`",
+    note = "a tool returns `Result<T, E>`, where `T` implements `serde::Serialize` and `E` is `ToolError` or any \
+            error"
 )]
 pub trait ToolResult {
     /// The result as a call's outcome.
@@ -28,11 +26,23 @@ pub trait ToolResult {
     fn into_output(self) -> Result<Output, ToolError>;
 }
 
-impl<T: Serialize, E: Into<ToolError>> ToolResult for Result<T, E> {
+impl<T: Serialize, E: Failure> ToolResult for Result<T, E> {
     fn into_output(self) -> Result<Output, ToolError> {
         Output::of(&self.map_err(Into::into)?)
     }
 }
+
+/// The error of a tool function: `Into<ToolError>`, with a better explanation where it is not.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an error that a tool can return",
+    label = "neither `ToolError` nor a `std::error::Error` that is `Send + Sync + 'static`",
+    note = "let `?` turn errors into `ToolError`; what is no `std::error::Error`, like a text, becomes one by \
+            `.map_err(ToolError::retryable)`"
+)]
+pub trait Failure: Into<ToolError> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<ToolError>> Failure for E {}
 
 /// The JSON Schema of a struct of arguments, as a model is told it: without `$schema` and `title`.
 pub fn parameters<T: schemars::JsonSchema>() -> Value {

@@ -66,7 +66,7 @@ impl Position {
             Some((parent, own)) => (Some(parent), own),
             None => (None, &*self.0),
         };
-        let (reply, _) = own.split_once(".c").filter(|(reply, _)| is_reply(reply))?;
+        let (reply, _) = own.split_once(".c").filter(|(reply, call)| is_reply(reply) && is_number(call))?;
         Some(Self(match parent {
             Some(parent) => format!("{parent}/{reply}").into(),
             None => reply.into(),
@@ -80,7 +80,11 @@ impl Position {
 }
 
 fn is_reply(text: &str) -> bool {
-    text.strip_prefix('m').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    text.strip_prefix('m').is_some_and(is_number)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn encode(id: &str) -> impl fmt::Display + '_ {

@@ -117,7 +117,10 @@ impl Supervisor {
         loop {
             let give_up = self.partitions.values().filter_map(|p| p.give_up).min();
             let step = tokio::select! {
-                Some(event) = events.recv() => self.event(event),
+                event = events.recv() => match event {
+                    Some(event) => self.event(event),
+                    None => Err(Error::Consumer("the poll thread has ended".into())),
+                },
                 Some(ended) = self.turns.join_next() => {
                     ended.map_err(Error::from).and_then(|ended| self.ended(ended))
                 }

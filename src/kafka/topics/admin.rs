@@ -63,10 +63,10 @@ impl Admin {
         }
     }
 
-    /// The settings of these topics, as far as the brokers tell: an embedded one cannot, a real one
-    /// tells only who may know.
+    /// The settings of these topics, as far as the brokers tell: an embedded one has none, others tell
+    /// only who may know.
     pub(super) fn describe(&self, topics: &[&str]) -> BTreeMap<String, Settings> {
-        if topics.is_empty() {
+        if topics.is_empty() || self.lookup.is_embedded() {
             return BTreeMap::new();
         }
         let resources: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();

@@ -276,3 +276,68 @@ fn widened(plan: &TopicPlan, was: u32) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::config::Topics;
+    use crate::kafka::embedded::Embedded;
+
+    #[tokio::test]
+    async fn a_worker_binds_to_an_embedded_broker_at_once() {
+        let broker = Embedded::start(&Topics::default(), 3).unwrap();
+        let mut config = Config::default();
+        config.kafka.brokers = broker.bootstrap_servers().into();
+        let begin = Instant::now();
+        assert_eq!(bind_check(&config).await.unwrap(), 3);
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+        // It cannot tell settings, which is said and is no problem.
+        assert_eq!(check(&config).await.unwrap().unknown.len(), 1);
+
+        config.topics.dead_letters = "missing".into();
+        match bind_check(&config).await.unwrap_err() {
+            BindError::Problems(problems) => {
+                assert_eq!(problems, ["topic missing (dead_letters) does not exist"]);
+            }
+            other @ BindError::Unreachable { .. } => panic!("{other}"),
+        }
+    }
+
+    fn report(turns: Option<u32>, events: Option<u32>) -> Report {
+        let found = |partitions| Some(Found { partitions: partitions?, settings: None });
+        let counts = [turns, events];
+        let plans = desired(&Topics::default(), 12, -1).into_iter().zip(counts);
+        let topics = plans.map(|(plan, count)| (plan, found(count))).collect();
+        Report { topics, problems: vec![], unknown: vec![] }
+    }
+
+    #[test]
+    fn partitions_are_added_and_never_taken_away() {
+        assert_eq!(target(&report(None, None), None).unwrap(), DEFAULT_PARTITIONS);
+        assert_eq!(target(&report(None, None), Some(3)).unwrap(), 3);
+        assert_eq!(target(&report(Some(6), None), None).unwrap(), 6);
+        assert_eq!(target(&report(None, Some(6)), None).unwrap(), 6);
+        assert_eq!(target(&report(Some(6), Some(3)), Some(8)).unwrap(), 8);
+        assert!(target(&report(Some(6), Some(6)), Some(5)).is_err());
+        let wide = target(&report(Some(3), Some(6)), None).unwrap_err();
+        assert!(wide.to_string().contains("--partitions 6"), "{wide}");
+    }
+
+    #[test]
+    fn new_events_fit_the_turns_that_are_there() {
+        let mut events = desired(&Topics::default(), 12, -1).remove(1);
+        let planned = events.clone();
+        fit(&mut events, None, 1_000_000);
+        assert_eq!(events, planned);
+        let setting = |value: &str| plan::Setting { value: value.into(), own: false };
+        let week = setting("604800000");
+        let turns = Settings::from([("retention.ms".into(), week.clone()), ("segment.ms".into(), week)]);
+        fit(&mut events, Some(&turns), 5_000_000);
+        let settings: Vec<String> = events.settings.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        assert!(settings.contains(&"retention.ms=1296000000".into()), "{settings:?}");
+        assert!(settings.contains(&"max.message.bytes=5016384".into()), "{settings:?}");
+        assert_eq!(events.settings.len(), planned.settings.len() + 1);
+    }
+}

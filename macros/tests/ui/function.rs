@@ -1,18 +1,21 @@
 //! What cannot be a tool.
 
-use turnmill::tool::{ToolContext, ToolError};
+#![allow(unused)]
 
-#[turnmill::tool]
+struct ToolContext;
+struct ToolError;
+
+#[turnmill_macros::tool]
 async fn undescribed() -> Result<(), ToolError> {
     Ok(())
 }
 
 /// No return type.
-#[turnmill::tool]
+#[turnmill_macros::tool]
 async fn silent() {}
 
 /// References and patterns.
-#[turnmill::tool]
+#[turnmill_macros::tool]
 async fn borrows(
     ctx: &ToolContext,
     text: &str,
@@ -25,37 +28,37 @@ async fn borrows(
 }
 
 /// The context is a reference, and comes first.
-#[turnmill::tool]
+#[turnmill_macros::tool]
 async fn contexts(ctx: ToolContext, again: &mut ToolContext) -> Result<(), ToolError> {
     Ok(())
 }
 
 /// Generics.
-#[turnmill::tool]
+#[turnmill_macros::tool]
 async unsafe extern "C" fn generic<T: Send>(any: T, some: impl Send) -> Result<(), ToolError> {
     Ok(())
 }
 
 /// A method.
-#[turnmill::tool]
+#[turnmill_macros::tool]
 async fn method(self) -> Result<(), ToolError> {
     Ok(())
 }
 
 /// The struct needs a name of its own.
 #[allow(non_snake_case)]
-#[turnmill::tool]
+#[turnmill_macros::tool]
 async fn Lookup() -> Result<(), ToolError> {
     Ok(())
 }
 
 /// Names are ASCII.
-#[turnmill::tool]
+#[turnmill_macros::tool]
 async fn größe() -> Result<(), ToolError> {
     Ok(())
 }
 
-#[turnmill::tool]
+#[turnmill_macros::tool]
 struct NoFunction;
 
 fn main() {}

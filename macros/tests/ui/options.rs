@@ -1,9 +1,9 @@
 //! What cannot stand between the brackets of the attribute.
 
-use turnmill::tool::ToolError;
+struct ToolError;
 
 /// A list of everything wrong at once.
-#[turnmill::tool(
+#[turnmill_macros::tool(
     retires = 3,
     some::path,
     retry = "3",
@@ -19,29 +19,29 @@ async fn everything() -> Result<(), ToolError> {
 }
 
 /// An effect is one of two.
-#[turnmill::tool(read_only, writes)]
+#[turnmill_macros::tool(read_only, writes)]
 async fn both() -> Result<(), ToolError> {
     Ok(())
 }
 
 /// Durations have a unit.
-#[turnmill::tool(timeout = "10")]
+#[turnmill_macros::tool(timeout = "10")]
 async fn unit() -> Result<(), ToolError> {
     Ok(())
 }
 
 /// Durations are more than zero, counts are not less and fit.
-#[turnmill::tool(timeout = "0s", retry = -1)]
+#[turnmill_macros::tool(timeout = "0s", retry = -1)]
 async fn zero() -> Result<(), ToolError> {
     Ok(())
 }
 
-#[turnmill::tool(retry = 4294967296, description = " ")]
+#[turnmill_macros::tool(retry = 4294967296, description = " ")]
 async fn empty() -> Result<(), ToolError> {
     Ok(())
 }
 
-#[turnmill::tool(read_only writes)]
+#[turnmill_macros::tool(read_only writes)]
 async fn comma() -> Result<(), ToolError> {
     Ok(())
 }
