@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::todo, clippy::indexing_slicing)]
+#![deny(unsafe_code)]
 
 // The macro names this crate; inside it, and in its tests and examples, that is this crate itself.
 extern crate self as turnmill;

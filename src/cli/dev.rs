@@ -74,15 +74,16 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>) -> Result<
         waiting: sent.iter().map(|w| (w.partition, w.offset)).collect(),
         tally: Tally::default(),
     };
-    let ended = tokio::select! {
+    let (shown, ended) = tokio::select! {
         shown = show.run(&mut events) => {
-            shown?;
+            // The worker ends before the broker does, also where nobody reads what is shown.
             shutdown.cancel();
-            (&mut worker).await
+            (shown, (&mut worker).await)
         }
-        ended = &mut worker => ended,
+        ended = &mut worker => (Ok(()), ended),
     };
     signals.abort();
+    shown?;
     let ended = ended.map_err(|e| Error::new(Exit::Failed, format!("the worker failed: {e}")))?;
     ended.map_err(|error| worker_command::failed(&error))?;
     print::line(show.tally.summary(begun.elapsed()))?;

@@ -3,7 +3,7 @@
 use super::records::{self, Query};
 use super::{Context, Error, Exit, timeline};
 
-/// Prints the steps of turns, from the events topic.
+/// Print the steps of turns, from the events topic.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:

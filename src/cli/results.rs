@@ -3,7 +3,7 @@
 use super::records::{self, Query};
 use super::{Context, Error, Exit, timeline};
 
-/// Prints the results of turns, from the results topic.
+/// Print the results of turns, from the results topic.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:

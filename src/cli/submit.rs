@@ -16,7 +16,7 @@ use crate::kafka::topics;
 use crate::record::{Input, Turn, TurnResult, TurnStatus};
 use crate::turn::{SessionId, TurnId};
 
-/// Sends a turn to the turns topic.
+/// Send a turn to the turns topic.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -218,7 +218,8 @@ fn late(sent: &Sent, timeout: Duration, context: &Context) -> Error {
     let message = format!(
         "no result of turn {turn} of session {session} within {}: the turn is still on topic {topic}, partition \
          {}, offset {}, and runs when a worker gets to it\n`turnmill results --turn {turn} --follow` \
-         waits for it; if none comes, check that a worker runs",
+         waits for it, and shows it if the turn was sent before and has run; if none comes, check that a \
+         worker runs",
         humantime::format_duration(timeout),
         at.partition,
         at.offset

@@ -10,9 +10,13 @@ use crate::record::{EventType, ResultUsage, Status, StepEvent, TurnResult, TurnS
 use crate::turn::{Failure, Reply, StopReason};
 
 /// How wide a line is, about, in characters.
-const WIDTH: usize = 100;
+const WIDTH: usize = 110;
 /// How much of an id or a name is shown.
 const NAME: usize = 40;
+/// How much of an idempotency key is shown.
+const KEY: usize = 80;
+/// How much of a reason is shown: all of any that we write.
+const REASON: usize = 400;
 /// How much room the text at the end of a line has at least.
 const TEXT: usize = 24;
 
@@ -32,12 +36,8 @@ pub(crate) fn event(event: &StepEvent) -> String {
         line.cell(DIM, &format!("by {}", claim.member));
         return line.end("");
     }
-    let session = event.session_id.as_ref().map_or("?", |id| id.as_str());
-    let turn = event.turn_id.as_ref().map_or("?", |id| id.as_str());
-    line.cell(DIM, &format!("{}/{}", shorten(session, NAME), shorten(turn, NAME)));
-    let position = event.position.as_ref().map_or("", |position| position.as_str());
-    line.column(PLAIN, &shorten(position, NAME), 5);
-    line.column(DIM, event.kind.as_str(), 11);
+    line.column(DIM, &shorten(&subject(event), KEY), 20);
+    line.column(PLAIN, event.kind.as_str(), 11);
     if let Some(tool) = &event.tool {
         line.cell(BOLD, &shorten(tool, NAME));
     }
@@ -52,13 +52,23 @@ pub(crate) fn event(event: &StepEvent) -> String {
     if let Some(latency) = event.latency_ms {
         line.cell(DIM, &duration(latency));
     }
-    if let Some(attempts) = event.attempts.filter(|attempts| *attempts > 1) {
-        line.cell(PLAIN, &format!("attempts {attempts}"));
+    if let Some(attempt) = event.attempt.or(event.attempts) {
+        line.cell(if attempt > 1 { BOLD } else { DIM }, &format!("attempt {attempt}"));
     }
-    if let Some(attempt) = event.attempt.filter(|attempt| *attempt > 1) {
-        line.cell(PLAIN, &format!("attempt {attempt}"));
+    match &event.error {
+        Some(error) => line.reason(&failure(error)),
+        None => line.end(&detail(event)),
     }
-    line.end(&detail(event))
+}
+
+/// A step's idempotency key, else the turn.
+fn subject(event: &StepEvent) -> String {
+    if let Some(key) = &event.idempotency_key {
+        return key.to_string();
+    }
+    let session = event.session_id.as_ref().map_or("?", |id| id.as_str());
+    let turn = event.turn_id.as_ref().map_or("?", |id| id.as_str());
+    format!("{}/{}", shorten(session, NAME), shorten(turn, NAME))
 }
 
 /// One result, with colours.
@@ -74,7 +84,7 @@ pub(crate) fn result(result: &TurnResult) -> String {
         line.cell(DIM, &usage(result));
     }
     match (&result.error, &result.output) {
-        (Some(error), _) => line.end(&failure(error)),
+        (Some(error), _) => line.reason(&failure(error)),
         (None, output) => line.end(output.as_deref().unwrap_or_default()),
     }
 }
@@ -99,9 +109,6 @@ pub(crate) fn failure(failure: &Failure) -> String {
 }
 
 fn detail(event: &StepEvent) -> String {
-    if let Some(error) = &event.error {
-        return failure(error);
-    }
     if let Some(reply) = &event.reply {
         return reply_text(reply);
     }
@@ -186,6 +193,13 @@ impl Line {
         }
         self.text
     }
+
+    /// The last cell says why something failed, and is not cut off where the line is full.
+    fn reason(mut self, text: &str) -> String {
+        let start: String = text.chars().take(REASON + 1).collect();
+        self.cell(PLAIN, &shorten(&plain(&start), REASON));
+        self.text
+    }
 }
 
 #[cfg(test)]
@@ -193,7 +207,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::turn::{Position, ReplyCall, SessionId, TurnId};
+    use crate::turn::{IdempotencyKey, Position, ReplyCall, SessionId, TurnId};
 
     /// Without colours.
     fn bare(styled: &str) -> String {
@@ -207,34 +221,45 @@ mod tests {
         event
     }
 
+    fn key(position: &Position) -> IdempotencyKey {
+        IdempotencyKey::new(&SessionId::new("s-1").unwrap(), &TurnId::new("t-3").unwrap(), position)
+    }
+
+    #[test]
+    fn a_reason_is_shown_whole() {
+        let mut end = of(EventType::TurnEnd);
+        end.error = Some(Failure::new("invalid_json", "because ".repeat(30)));
+        assert!(bare(&event(&end)).ends_with("because because "));
+    }
+
     #[test]
     fn a_call_is_one_line() {
         let mut result = of(EventType::ToolResult);
-        result.position = Some(Position::call(0, 1));
+        result.idempotency_key = Some(key(&Position::call(0, 1)));
         result.tool = Some("echo".into());
         result.status = Some(Status::Ok);
         result.latency_ms = Some(12);
         result.attempts = Some(2);
         result.output = RawValue::from_string("\"hi\"".into()).ok();
         let line = event(&result);
-        assert_eq!(bare(&line), "s-1/t-3  m0.c1  tool:result  echo  ok  12ms  attempts 2  \"hi\"");
+        assert_eq!(bare(&line), "s-1/t-3/m0.c1         tool:result  echo  ok  12ms  attempt 2  \"hi\"");
         assert!(line.contains("\u{1b}[32mok\u{1b}[0m"), "{line:?}");
     }
 
     #[test]
     fn the_other_events_too() {
-        assert_eq!(bare(&event(&of(EventType::TurnStart))), "s-1/t-3         turn:start");
+        assert_eq!(bare(&event(&of(EventType::TurnStart))), "s-1/t-3               turn:start");
         let mut reply = of(EventType::ModelReply);
-        reply.position = Some(Position::reply(0));
+        reply.idempotency_key = Some(key(&Position::reply(0)));
         let call = ReplyCall { id: None, name: "add".into(), arguments: "{\"a\":1}".into() };
         reply.reply = Some(Reply { text: Some("so\n".into()), calls: vec![call], ..Reply::default() });
         let line = bare(&event(&reply));
-        assert_eq!(line, "s-1/t-3  m0     model:reply  \"so\\n\" add({\"a\":1})");
+        assert_eq!(line, "s-1/t-3/m0            model:reply  \"so\\n\" add({\"a\":1})");
         let mut end = of(EventType::TurnEnd);
         end.turn_status = Some(TurnStatus::Failed);
         end.error = Some(Failure::new("tool_fatal", "no\u{1b}[31m"));
         let line = bare(&event(&end));
-        assert_eq!(line, "s-1/t-3         turn:end     failed  tool_fatal: no\\u{1b}[31m");
+        assert_eq!(line, "s-1/t-3               turn:end     failed  tool_fatal: no\\u{1b}[31m");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::print::{self, warning};
 use super::{Context, Error, Exit};
 use crate::kafka::topics::{self, Report, Wish, count};
 
-/// Creates and checks the topics.
+/// Create and check the topics.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -15,12 +15,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Command {
-    /// Creates missing topics, widens the events topic to the turns topic, mends the events topic's settings.
+    /// Create missing topics, widen the events topic to the turns topic, mend the events topic's settings.
     ///
     /// What is right is left alone: a second run does nothing. Settings of other topics are never changed.
     /// Exit code 1: something is wrong that is not mended here; it is listed.
     Apply(Apply),
-    /// Checks that the topics are there and have what the guarantees rest on.
+    /// Check that the topics are there and have what the guarantees rest on.
     ///
     /// Exit code 1: they do not; all problems are listed.
     Check,

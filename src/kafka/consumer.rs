@@ -13,14 +13,14 @@ use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tokio::sync::mpsc as async_mpsc;
 
-use super::Header;
 use super::commit::Commits;
 use super::tracker::Tracker;
+use super::{Header, headers};
 
 /// How long a poll waits for a record; also how late a command may be noticed when nothing comes in.
 const POLL: Duration = Duration::from_millis(10);
@@ -605,9 +605,6 @@ impl Poller {
 }
 
 fn owned(message: &BorrowedMessage<'_>, epoch: u64) -> Record {
-    let headers = message
-        .headers()
-        .map(|headers| (headers.iter()).map(|h| (h.key.to_owned(), h.value.map(<[u8]>::to_vec))).collect());
     Record {
         partition: message.partition(),
         epoch,
@@ -615,6 +612,6 @@ fn owned(message: &BorrowedMessage<'_>, epoch: u64) -> Record {
         timestamp: message.timestamp().to_millis(),
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: headers.unwrap_or_default(),
+        headers: headers::of(message),
     }
 }

@@ -95,7 +95,11 @@ struct Pending {
     _room: OwnedSemaphorePermit,
 }
 
-impl ClientContext for Context {}
+impl ClientContext for Context {
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, reason, "kafka client error");
+    }
+}
 
 impl ProducerContext<NoCustomPartitioner> for Context {
     type DeliveryOpaque = Box<Pending>;

@@ -87,12 +87,8 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
             let known = registry.iter().any(|tool| pattern.matches(&tool.spec.name));
             if !known && !config.mcp_servers.iter().any(served) {
                 bound.problems.push(Problem::field(
-                    &format!("agents[{index}].tools[{position}]"),
-                    &format!(
-                        "agent {:?}: no tool is called {pattern}; {}",
-                        agent.name,
-                        known_tools(registry)
-                    ),
+                    format!("agents[{index}].tools[{position}]"),
+                    format!("agent {:?}: no tool is called {pattern}; {}", agent.name, known_tools(registry)),
                 ));
             }
         }
@@ -117,7 +113,7 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
             }
             Err((name, message)) => {
                 let message = format!("agent {:?}: {message}", agent.name);
-                bound.problems.push(Problem::field(&field(name), &message));
+                bound.problems.push(Problem::field(field(name), message));
             }
         }
     }
@@ -127,8 +123,8 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
 fn bind_server(index: usize, server: &McpServer, bound: &mut Bound) {
     if server.requires_approval.is_empty() {
         bound.problems.push(Problem::field(
-            &format!("mcp_servers[{index}]"),
-            &format!("MCP server {:?}: this version has no MCP client yet; remove the server", server.name),
+            format!("mcp_servers[{index}]"),
+            format!("MCP server {:?}: this version has no MCP client yet; remove the server", server.name),
         ));
     }
     bound.refusals.extend(server.requires_approval.iter().map(|tool| Refusal {
