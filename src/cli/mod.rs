@@ -68,7 +68,11 @@ enum Command {
 pub(crate) fn main(app: App) -> ExitCode {
     // Prints help, a version or what is wrong with the arguments, and ends with 0 or 2.
     let cli = Cli::parse();
-    telemetry::init(!matches!(cli.command, Command::Worker(_)));
+    telemetry::init(match cli.command {
+        Command::Worker(_) => telemetry::Default::Information,
+        Command::Dev(_) => telemetry::Default::Errors,
+        _ => telemetry::Default::Warnings,
+    });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -99,7 +103,7 @@ async fn run(cli: Cli, app: App) -> Result<Exit, Error> {
     let context = |loaded: Loaded| Context { config: loaded.config, json };
     match command {
         // Without a file of its own, it brings everything it needs.
-        Command::Dev(args) => dev::run(args, app, config.is_some().then(load).transpose()?).await,
+        Command::Dev(args) => dev::run(args, app, config.is_some().then(load).transpose()?, json).await,
         Command::Worker(args) => worker::run(args, Program::new(app, load()?)).await,
         Command::Check(args) => match config::look(config.as_deref(), config::environment()) {
             Ok((loaded, problems)) => {

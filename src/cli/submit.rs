@@ -11,7 +11,7 @@ use super::print::{self, plain_lines};
 use super::{Context, Error, Exit, timeline};
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::producer::{self, Outgoing, Producer, Written};
-use crate::kafka::reader::{Reader, Scope, Start, Stop};
+use crate::kafka::reader::{Reader, Record, Scope, Start, Stop};
 use crate::kafka::topics;
 use crate::record::{Input, Turn, TurnResult, TurnStatus};
 use crate::turn::{SessionId, TurnId};
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
     topics::partitions(kafka, &context.config.topics.turns).await?;
     // Before the turn is sent, or its result might be there already.
     let results = match wait {
-        true => Some(open_results(context).await?),
+        true => Some(open_results(context, Start::End, Stop::Never).await?),
         false => None,
     };
     let sent = send(context, turn).await?;
@@ -92,6 +92,14 @@ struct Sent {
     session: SessionId,
     turn: TurnId,
     at: Written,
+}
+
+impl Sent {
+    /// The record, if it is the result of this turn.
+    fn result(&self, record: Record) -> Option<TurnResult> {
+        let result: TurnResult = serde_json::from_slice(&record.value.unwrap_or_default()).ok()?;
+        (result.turn_id == self.turn && result.session_id == self.session).then_some(result)
+    }
 }
 
 fn turn(args: Args) -> Result<Turn, Error> {
@@ -122,9 +130,8 @@ fn text(given: String) -> Result<String, Error> {
     Ok(text)
 }
 
-async fn open_results(context: &Context) -> Result<Reader, Error> {
-    let scope =
-        Scope { partition: None, start: Start::End, stop: Stop::Never, isolation: Isolation::ReadCommitted };
+async fn open_results(context: &Context, start: Start, stop: Stop) -> Result<Reader, Error> {
+    let scope = Scope { partition: None, start, stop, isolation: Isolation::ReadCommitted };
     Ok(Reader::open(&context.config.kafka, &context.config.topics.results, scope).await?)
 }
 
@@ -178,30 +185,44 @@ async fn wait_for(
 ) -> Result<Exit, Error> {
     let deadline = Instant::now() + timeout;
     loop {
-        let next = tokio::time::timeout_at(deadline, results.next()).await;
-        let Some(record) = next.map_err(|_| late(sent, timeout, context))?.transpose()? else {
+        let Ok(next) = tokio::time::timeout_at(deadline, results.next()).await else {
+            break;
+        };
+        let Some(record) = next.transpose()? else {
             return Err(Error::new(Exit::Failed, "the results topic ended"));
         };
-        // What is no result is none of ours.
-        let value = record.value.unwrap_or_default();
-        let Ok(result) = serde_json::from_slice::<TurnResult>(&value) else {
-            continue;
-        };
-        if result.turn_id != sent.turn || result.session_id != sent.session {
-            continue;
+        if let Some(result) = sent.result(record) {
+            return show(&result, context);
         }
-        show(&result, context)?;
-        return Ok(match result.status {
-            TurnStatus::Completed => Exit::Done,
-            _ => Exit::Failed,
-        });
+    }
+    // A turn that had ended before is not run again, and has no second result.
+    match earlier(sent, context).await? {
+        Some(result) => {
+            print::warning("the turn was sent before and has ended; this is its result");
+            show(&result, context)
+        }
+        None => Err(late(sent, timeout, context)),
     }
 }
 
-fn show(result: &TurnResult, context: &Context) -> Result<(), Error> {
-    if context.json {
-        return print::json(result);
+async fn earlier(sent: &Sent, context: &Context) -> Result<Option<TurnResult>, Error> {
+    let mut results = open_results(context, Start::Beginning, Stop::AtEnd).await?;
+    let mut found = None;
+    while let Some(record) = results.next().await {
+        found = sent.result(record?).or(found);
     }
+    Ok(found)
+}
+
+fn show(result: &TurnResult, context: &Context) -> Result<Exit, Error> {
+    match context.json {
+        true => print::json(result)?,
+        false => show_text(result)?,
+    }
+    Ok(if result.status == TurnStatus::Completed { Exit::Done } else { Exit::Failed })
+}
+
+fn show_text(result: &TurnResult) -> Result<(), Error> {
     print::line(format_args!("{}  {}", result.status.as_str(), timeline::usage(result)))?;
     if let Some(error) = &result.error {
         print::line(plain_lines(&timeline::failure(error)))?;
@@ -217,9 +238,8 @@ fn late(sent: &Sent, timeout: Duration, context: &Context) -> Error {
     let topic = &context.config.topics.turns;
     let message = format!(
         "no result of turn {turn} of session {session} within {}: the turn is still on topic {topic}, partition \
-         {}, offset {}, and runs when a worker gets to it\n`turnmill results --turn {turn} --follow` \
-         waits for it, and shows it if the turn was sent before and has run; if none comes, check that a \
-         worker runs",
+         {}, offset {}, and runs when a worker gets to it\n`turnmill results --turn {turn} --follow` waits \
+         for it; if none comes, check that a worker runs, and the dead letters",
         humantime::format_duration(timeout),
         at.partition,
         at.offset

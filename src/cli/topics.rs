@@ -18,11 +18,11 @@ enum Command {
     /// Create missing topics, widen the events topic to the turns topic, mend the events topic's settings.
     ///
     /// What is right is left alone: a second run does nothing. Settings of other topics are never changed.
-    /// Exit code 1: something is wrong that is not mended here; it is listed.
+    /// Exit code 2: something is wrong that is not mended here; it is listed.
     Apply(Apply),
     /// Check that the topics are there and have what the guarantees rest on.
     ///
-    /// Exit code 1: they do not; all problems are listed.
+    /// Exit code 2: they do not; all problems are listed.
     Check,
 }
 
@@ -116,5 +116,5 @@ fn complain(problems: &[String], unknown: &[String]) -> Result<(), Error> {
 }
 
 fn exit(problems: &[String]) -> Exit {
-    if problems.is_empty() { Exit::Done } else { Exit::Failed }
+    if problems.is_empty() { Exit::Done } else { Exit::Usage }
 }

@@ -21,6 +21,12 @@ impl MemoryLog {
             .collect()
     }
 
+    /// Appends the first `count` records of another log.
+    pub(crate) fn copy(&self, other: &Self, count: usize) {
+        let records = other.records.lock().unwrap_or_else(PoisonError::into_inner)[..count].to_vec();
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).extend(records);
+    }
+
     /// As if the worker had died after the first `count` records.
     pub(crate) fn truncate(&self, count: usize) {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).truncate(count);

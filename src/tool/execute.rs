@@ -112,3 +112,6 @@ fn fault(name: &str, error: &ToolError) -> Fault {
     };
     Fault { failure, retryable: error.kind() == ErrorKind::Retryable }
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,6 +157,9 @@ impl Engine {
         };
         let system = setup.system.map(|content| Message::System { content });
         for message in system.into_iter().chain(setup.input) {
+            if let Message::Assistant { tool_calls, .. } = &message {
+                engine.call_ids.extend(tool_calls.iter().map(|call| call.id.clone()));
+            }
             engine.push(message);
         }
         engine
@@ -350,3 +353,6 @@ fn hash_of(value: &impl Serialize) -> Hash {
     let canonical = canonical::canonicalize(&json).unwrap_or(json);
     Hash::of_bytes(canonical.as_bytes())
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,6 +80,9 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
     for (index, server) in config.mcp_servers.iter().enumerate() {
         bind_server(index, server, &mut bound);
     }
+    if config.agents.is_empty() {
+        bound.problems.push(Problem::field("agents", "there is no agent, so no turn could run: add one"));
+    }
     for (index, agent) in config.agents.iter().enumerate() {
         let field = |name: &str| format!("agents[{index}].{name}");
         for (position, pattern) in agent.tools.iter().enumerate() {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::driver::{Halt, Shared, Stop, changed, elapsed_ms, event, now_ms};
+use super::outbox::short;
 use crate::journal::{self, Content, Journal, Receipt, TurnLog};
 use crate::record::{EventType, Identity, Status, StepEvent};
 use crate::tool::{Registered, ToolContext, execute};
@@ -108,6 +109,8 @@ impl Caller<'_> {
 
     /// A result without a start: nothing ran.
     async fn refuse(&self, call: &Call, failure: Failure) -> Result<(CallResult, Vec<Receipt>), Halt> {
+        // It may quote the arguments, and more than once.
+        let failure = short(&failure);
         let mut event = self.event(EventType::ToolResult, call);
         event.status = Some(Status::Error);
         event.error = Some(failure.clone());
@@ -133,7 +136,9 @@ impl Caller<'_> {
 
         let context = self.context(call, tool);
         let clock = Instant::now();
-        let execution = execute(tool, &context, value, attempt).await;
+        let mut execution = execute(tool, &context, value, attempt).await;
+        // What ends a turn must not become something else for its length.
+        execution.result = execution.result.map_err(|failure| short(&failure));
 
         let output = execution.result.as_ref().ok().and_then(|output| output.to_raw());
         end.attempt = None;
@@ -174,15 +179,14 @@ impl Caller<'_> {
             .build()
     }
 
-    /// Appends an event. One that is too large for its arguments goes without them: their hash is in it,
-    /// and the reply that made the call, which is on the log, has them.
+    /// Appends an event. One that is too large goes without its arguments and with the start of its tool's name:
+    /// the reply that made the call, which is on the log, has both.
     async fn append(&self, mut event: StepEvent) -> Result<Receipt, Halt> {
         match self.journal.append(event.clone()).await {
-            Err(journal::Error::TooLarge { .. })
-                if event.arguments.is_some() || event.arguments_raw.is_some() =>
-            {
+            Err(journal::Error::TooLarge { .. }) => {
                 event.arguments = None;
                 event.arguments_raw = None;
+                event.tool = event.tool.map(|name| name.chars().take(64).collect());
                 Ok(self.journal.append(event).await?)
             }
             other => Ok(other?),

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::bind::BoundAgent;
 use super::call::Caller;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, short};
 use crate::journal::{self, Content, End, Journal, Receipt, TurnLog};
 use crate::kafka::consumer::Record;
 use crate::model::Request;
@@ -75,7 +75,7 @@ pub(super) async fn run(
     shared: &Shared,
     journal: Journal,
     job: Job,
-    log: TurnLog,
+    mut log: TurnLog,
     stop: &Stop,
 ) -> Result<Done, Halt> {
     let Job { record, identity, turn } = job;
@@ -93,13 +93,18 @@ pub(super) async fn run(
         Ok(turn) => turn,
         Err(unreadable) => {
             let answer = unreadable.answerable;
-            run.agent = unreadable.agent;
+            run.agent = unreadable.agent.map(|agent| agent.chars().take(64).collect());
             return run.bury(&unreadable.failure, answer).await;
         }
     };
+    let name: String = turn.agent.chars().take(64).collect();
+    run.agent = Some(name.clone());
+    if let Some(output) = log.output.take() {
+        // The answer was recorded before the crash: what is published now is what was, if anything was.
+        run.start(&log).await?;
+        return run.publish(output.answer, output.usage).await;
+    }
     let Some(agent) = shared.agents.get(&turn.agent).cloned() else {
-        let name: String = turn.agent.chars().take(64).collect();
-        run.agent = Some(name.clone());
         let failure = Failure::new(code::UNKNOWN_AGENT, format!("this worker has no agent {name:?}"));
         return run.bury(&failure, true).await;
     };
@@ -145,25 +150,11 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn turn(
-        mut self,
-        agent: &BoundAgent,
-        turn: Turn,
-        mut log: TurnLog,
-        stop: &Stop,
-    ) -> Result<Done, Halt> {
+    async fn turn(mut self, agent: &BoundAgent, turn: Turn, log: TurnLog, stop: &Stop) -> Result<Done, Halt> {
         if stop.boundary.is_cancelled() {
             return Ok(Done::Stopped);
         }
-        let mut start = self.event(EventType::TurnStart);
-        start.attempt = Some(log.starts.saturating_add(1));
-        start.input_offset = Some(self.record.offset);
-        start.input_hash = Some(self.identity.input.clone());
-        self.append(start).await?;
-        if let Some(output) = log.output.take() {
-            // The answer was recorded before the crash: what is published now is what was, if anything was.
-            return self.publish(output.answer, output.usage).await;
-        }
+        self.start(&log).await?;
         let tools = match agent.offer(&self.shared.registry, turn.tools.as_deref()) {
             Ok(tools) => tools,
             Err(failure) => return self.answer(Err(failure), ResultUsage::default()).await,
@@ -185,6 +176,14 @@ impl Run<'_> {
                 self.answer(Err(failure), usage).await
             }
         }
+    }
+
+    async fn start(&mut self, log: &TurnLog) -> Result<(), Halt> {
+        let mut start = self.event(EventType::TurnStart);
+        start.attempt = Some(log.starts.saturating_add(1));
+        start.input_offset = Some(self.record.offset);
+        start.input_hash = Some(self.identity.input.clone());
+        self.append(start).await
     }
 
     /// Does what the engine says until it says how the turn ended. None: it was stopped.
@@ -271,6 +270,7 @@ impl Run<'_> {
         let mut reply = reply.unwrap_or_else(|_| {
             Err(Failure::new(code::MODEL_ERROR, "the model failed unexpectedly (it panicked)"))
         });
+        reply = reply.map_err(|failure| short(&failure));
         let mut event = self.event(EventType::ModelReply);
         event.idempotency_key = Some(self.key(&position));
         event.position = Some(position);
@@ -311,8 +311,9 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Records what the turn answers, then publishes it.
+    /// Records what the turn answers once everything that it was made from is on the log, then publishes it.
     async fn answer(mut self, answer: Result<String, Failure>, usage: ResultUsage) -> Result<Done, Halt> {
+        self.settle().await?;
         let mut answer = answer;
         let mut event = self.event(EventType::TurnOutput);
         event.usage = Some(usage);
@@ -338,7 +339,7 @@ impl Run<'_> {
         end.input_hash = Some(self.identity.input.clone());
         end.turn_status = Some(result.status);
         end.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
-        end.error = answer.err();
+        end.error = answer.err().as_ref().map(short);
         self.append(end).await?;
         self.settle().await?;
         tracing::info!(
@@ -357,6 +358,7 @@ impl Run<'_> {
     /// so. Its end is recorded under an id made from its offset, so that the turn id stays free for a record
     /// that mends it.
     async fn bury(mut self, failure: &Failure, answer: bool) -> Result<Done, Halt> {
+        let failure = &short(failure);
         tracing::warn!(
             session = %self.identity.session,
             turn = %self.identity.turn,
@@ -473,3 +475,6 @@ pub(super) fn now_ms() -> i64 {
 pub(super) fn elapsed_ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

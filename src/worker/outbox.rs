@@ -11,6 +11,19 @@ use crate::kafka::producer::{Error, Outgoing, Producer};
 use crate::record::{TurnResult, TurnStatus, dead_letter};
 use crate::turn::{Failure, Hash, code};
 
+/// How much of a reason is kept, in characters: it may quote what it is about, and both must fit a record.
+const MAX_REASON: usize = 4000;
+
+/// The failure with as much of its text as fits any record.
+pub(super) fn short(failure: &Failure) -> Failure {
+    let mut short = failure.clone();
+    if let Some((end, _)) = failure.message.char_indices().nth(MAX_REASON) {
+        short.message.truncate(end);
+        short.message.push_str(&format!(" .. ({} bytes in all)", failure.message.len()));
+    }
+    short
+}
+
 /// Where records go out; acknowledged when it returns.
 #[async_trait]
 pub(super) trait Sink: Send + Sync + 'static {
@@ -80,7 +93,8 @@ impl Outbox {
 
     /// Sends a record to the dead letters as it was received, with the reason in its headers, and waits for
     /// the acknowledgement. Where the topic does not take the value, it is left out and its hash and size say
-    /// what it was; topic, partition and offset say where it still is.
+    /// what it was; where it still does not, neither key nor headers are kept. Topic, partition and offset say
+    /// where all of it still is.
     ///
     /// # Errors
     /// The record is not on the topic; the worker must stop rather than lose it.
@@ -88,39 +102,36 @@ impl Outbox {
         let mut headers = record.headers.clone();
         let mut add = |name: &str, value: String| headers.push((name.into(), Some(value.into_bytes())));
         add(dead_letter::CODE, why.code.to_string());
-        add(dead_letter::MESSAGE, why.message.clone());
+        add(dead_letter::MESSAGE, short(why).message);
         add(dead_letter::TOPIC, self.turns.clone());
         add(dead_letter::PARTITION, record.partition.to_string());
         add(dead_letter::OFFSET, record.offset.to_string());
         if let Some(timestamp) = record.timestamp {
             add(dead_letter::TIMESTAMP, timestamp.to_string());
         }
-        match self.send_dead_letter(record, record.value.as_deref(), &headers).await {
-            Err(Error::TooLarge { .. }) => {
-                let value = record.value.as_deref().unwrap_or_default();
-                let text = |value: String| Some(value.into_bytes());
-                headers.push((dead_letter::VALUE_SHA256.into(), text(Hash::of_bytes(value).to_string())));
-                headers.push((dead_letter::VALUE_SIZE.into(), text(value.len().to_string())));
-                self.send_dead_letter(record, None, &headers).await
-            }
-            other => other,
+        let (key, value) = (record.key.as_deref(), record.value.as_deref());
+        let sent = self.send_dead_letter(key, value, &headers).await;
+        let Err(Error::TooLarge { .. }) = sent else {
+            return sent;
+        };
+        if let Some(value) = value {
+            let text = |value: String| Some(value.into_bytes());
+            headers.push((dead_letter::VALUE_SHA256.into(), text(Hash::of_bytes(value).to_string())));
+            headers.push((dead_letter::VALUE_SIZE.into(), text(value.len().to_string())));
         }
+        let sent = self.send_dead_letter(key, None, &headers).await;
+        let Err(Error::TooLarge { .. }) = sent else {
+            return sent;
+        };
+        self.send_dead_letter(None, None, &headers.split_off(record.headers.len())).await
     }
 
     async fn send_dead_letter(
         &self,
-        record: &Record,
+        key: Option<&[u8]>,
         value: Option<&[u8]>,
         headers: &[Header],
     ) -> Result<(), Error> {
-        self.sink
-            .send(Outgoing {
-                topic: &self.dead_letters,
-                partition: None,
-                key: record.key.as_deref(),
-                value,
-                headers,
-            })
-            .await
+        self.sink.send(Outgoing { topic: &self.dead_letters, partition: None, key, value, headers }).await
     }
 }

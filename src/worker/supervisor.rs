@@ -15,9 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{self, Done, Halt, Job, Shared, Stop};
 use crate::journal::{self, Journal, Log, Member, Table};
 use crate::kafka::consumer::{Command, Event, Handle, Record};
-use crate::record::read_turn;
+use crate::record::{Identity, Turn, Unreadable, read_turn};
 use crate::retry::Backoff;
-use crate::turn::{SessionId, TurnId};
+use crate::turn::{Failure, SessionId, TurnId, code};
+
+/// The longest session id, in bytes: every event and result of the session carries it.
+const MAX_SESSION: usize = 4096;
 
 /// Why a worker ended that was not asked to.
 #[derive(Debug, thiserror::Error)]
@@ -223,6 +226,10 @@ impl Supervisor {
             Ok((identity, turn)) => (identity, Ok(turn)),
             Err(unreadable) => (unreadable.identity.clone(), Err(unreadable)),
         };
+        let (identity, turn) = match identity.session.as_str().len() {
+            0..=MAX_SESSION => (identity, turn),
+            bytes => too_long(TurnId::of_record(topic, partition, offset), bytes, identity, turn),
+        };
         let session = identity.session.clone();
         let lane = self.lanes.entry(session.clone()).or_default();
         if lane.partition.replace(partition).is_some_and(|other| other != partition) {
@@ -358,6 +365,27 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// A turn whose session id does not fit its events: no turn, in a lane of its own.
+fn too_long(
+    own: TurnId,
+    bytes: usize,
+    identity: Identity,
+    turn: Result<Turn, Box<Unreadable>>,
+) -> (Identity, Result<Turn, Box<Unreadable>>) {
+    let identity = Identity { session: SessionId::of_record(None, &own), turn: own, ..identity };
+    let (agent, failure) = match turn {
+        Ok(turn) => {
+            let message = format!(
+                "the session id (a record's key, where its value names none) has {bytes} bytes; at most {MAX_SESSION} are allowed"
+            );
+            (Some(turn.agent), Failure::new(code::INVALID_TURN, message))
+        }
+        Err(unreadable) => (unreadable.agent, unreadable.failure),
+    };
+    let unreadable = Unreadable { identity: identity.clone(), answerable: false, agent, failure };
+    (identity, Err(Box::new(unreadable)))
 }
 
 async fn at(deadline: Option<Instant>) {

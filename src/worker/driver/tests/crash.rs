@@ -1,0 +1,88 @@
+//! Workers that lose appends or die while the outside remembers what they did: whatever happened, one key
+//! carries one input, one result is published, and the next worker completes the turn.
+
+use super::*;
+use log::Fault;
+
+/// Delivers the record to workers with these faults, then to one without.
+async fn survive(shape: &Shape, faults: &[Fault]) {
+    let context = format!("{faults:?}");
+    let world = World::new(shape);
+    for fault in faults {
+        let before = world.facts();
+        let delivered = Lossy::deliver(&world, *fault).await;
+        let untroubled =
+            |delivered: &Delivered| delivered.is_finished() || matches!(delivered, Delivered::Skipped);
+        match &delivered {
+            None => {}
+            Some(Delivered::Halted(Halt::Journal(_))) => {}
+            // The fault came too late to matter.
+            Some(delivered) if untroubled(delivered) && world.facts().ends == 1 => {}
+            Some(other) => panic!("{}, {context}: {other:?}", shape.name),
+        }
+        if world.facts().outputs == 0 {
+            let results = world.outside.results();
+            assert!(results.is_empty(), "{}, {context}: published before its events", shape.name);
+        }
+        assert!(world.facts().ends >= before.ends);
+    }
+    world.finish().await;
+    assert!(!world.outside.results().is_empty(), "{}, {context}: no result", shape.name);
+    let poisoned = shape.end == Err(code::POISON);
+    assert_eq!(!world.outside.dead_letters().is_empty(), poisoned, "{}, {context}: dead letters", shape.name);
+    world.check_whole(&context).await;
+}
+
+async fn appends(shape: &Shape) -> usize {
+    World::finished(shape).await.log.events().len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_may_lose_everything_from_any_append_on() {
+    for shape in shapes::all() {
+        for first in 0..appends(&shape).await {
+            survive(&shape, &[Fault::From(first)]).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_may_lose_any_one_append() {
+    for shape in shapes::all().into_iter().filter(|shape| shape.name != "fatal") {
+        for one in 0..appends(&shape).await {
+            survive(&shape, &[Fault::Only(one)]).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_turn_fails_of_is_on_the_log_before_its_answer() {
+    for shape in shapes::all().into_iter().filter(|shape| shape.name == "fatal") {
+        for one in 0..appends(&shape).await {
+            survive(&shape, &[Fault::Only(one)]).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_may_die_at_any_append() {
+    for shape in shapes::all() {
+        for last in 0..appends(&shape).await {
+            survive(&shape, &[Fault::Death(last)]).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_workers_may_fail_one_after_the_other() {
+    let names = ["no tools", "a tool that is tried again", "three replies", "poison"];
+    for shape in shapes::all().into_iter().filter(|shape| names.contains(&shape.name)) {
+        let appends = appends(&shape).await;
+        for first in 0..appends {
+            for second in 0..appends {
+                survive(&shape, &[Fault::From(first), Fault::Death(second)]).await;
+                survive(&shape, &[Fault::Only(first), Fault::From(second)]).await;
+            }
+        }
+    }
+}

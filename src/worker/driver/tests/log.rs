@@ -1,0 +1,128 @@
+//! What a log says, and a log that loses appends.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+use super::*;
+
+/// What the events of one turn say.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// The numbers of the recorded replies, in order.
+    pub replies: Vec<u32>,
+    /// The keys of calls with a result, those that never started too.
+    pub results: Vec<String>,
+    /// The last attempt that started, by key.
+    pub starts: BTreeMap<String, u32>,
+    pub outputs: usize,
+    pub ends: usize,
+    /// Positions with more than one content.
+    pub twice: Vec<String>,
+}
+
+impl Facts {
+    pub(super) fn of(events: &[StepEvent]) -> Self {
+        let mut facts = Self::default();
+        let mut contents = std::collections::HashSet::new();
+        for event in events {
+            let position = event.position.as_ref().map(ToString::to_string).unwrap_or_default();
+            let key = event.idempotency_key.as_ref().map(ToString::to_string).unwrap_or_default();
+            if !position.is_empty() {
+                assert_eq!(key, format!("{KEY}/{position}"), "a key is its position's");
+            }
+            match event.kind {
+                EventType::ModelReply => facts.replies.push(position[1..].parse().unwrap()),
+                EventType::ToolStart => drop(facts.starts.insert(key, event.attempt.unwrap())),
+                EventType::ToolResult => facts.results.push(key),
+                EventType::TurnOutput => facts.outputs += 1,
+                EventType::TurnEnd => facts.ends += 1,
+                EventType::Claim | EventType::TurnStart => {}
+            }
+            if matches!(event.kind, EventType::ModelReply | EventType::ToolResult)
+                && !contents.insert(position.clone())
+            {
+                facts.twice.push(position);
+            }
+        }
+        facts
+    }
+}
+
+/// What goes wrong with which append, counted from the claim.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fault {
+    /// It and all later ones fail.
+    From(usize),
+    /// It fails and later ones do not.
+    Only(usize),
+    /// The worker dies when it makes it.
+    Death(usize),
+}
+
+/// A log whose acknowledgements take a while, and whose worker has a fault.
+pub(super) struct Lossy {
+    inner: Arc<MemoryLog>,
+    fault: Fault,
+    appends: AtomicUsize,
+    dead: Arc<Notify>,
+}
+
+impl Lossy {
+    pub(super) fn new(inner: &Arc<MemoryLog>, fault: Fault) -> Self {
+        let dead = Arc::new(Notify::new());
+        Self { inner: Arc::clone(inner), fault, appends: AtomicUsize::new(0), dead }
+    }
+
+    /// Delivers the record to a worker with this fault. None: it died.
+    pub(super) async fn deliver(world: &World, fault: Fault) -> Option<Delivered> {
+        let log = Self::new(&world.log, fault);
+        let dead = Arc::clone(&log.dead);
+        tokio::select! {
+            biased;
+            () = dead.notified() => None,
+            delivered = world.deliver(Arc::new(log)) => Some(delivered),
+        }
+    }
+}
+
+#[async_trait]
+impl Log for Lossy {
+    async fn append(&self, partition: i32, key: String, value: Vec<u8>) -> Result<Receipt, journal::Error> {
+        let index = self.appends.fetch_add(1, Ordering::SeqCst);
+        let lost = match self.fault {
+            Fault::From(first) => index >= first,
+            Fault::Only(one) => index == one,
+            Fault::Death(last) if index >= last => {
+                self.dead.notify_one();
+                return std::future::pending().await;
+            }
+            Fault::Death(_) => false,
+        };
+        let outcome = match lost {
+            true => Err(journal::Error::Log("lost".into())),
+            false => self.inner.append(partition, key, value).await?.await,
+        };
+        Ok(Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            outcome
+        }))
+    }
+
+    async fn scan(
+        &self,
+        partition: i32,
+        from: Option<i64>,
+        to: i64,
+        visit: &mut (dyn for<'r> FnMut(i64, &'r [u8]) + Send),
+    ) -> Result<(), journal::Error> {
+        self.inner.scan(partition, from, to, visit).await
+    }
+
+    fn max_record_bytes(&self) -> usize {
+        self.inner.max_record_bytes()
+    }
+}

@@ -1,0 +1,99 @@
+//! Drain: a turn that is stopped publishes nothing, ends nothing, and is completed by the next worker.
+
+use std::time::Duration;
+
+use super::shapes::{NEW, calling, done};
+use super::*;
+
+/// The model thinks for 5 ms, then `slow` runs for 50.
+fn shape() -> Shape {
+    Shape::new("slow", [calling(&[("slow", NEW)]), done()], Ok("done"), (2, 1))
+}
+
+/// Delivers the record and pulls `which` after so many milliseconds; nothing is published or ended by then.
+async fn stopped_after(millis: u64, which: impl FnOnce(&Stop) -> CancellationToken) -> World {
+    let mut world = World::new(&shape());
+    let token = which(&world.stop);
+    let timer = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        token.cancel();
+    });
+    let delivered = world.finish().await;
+    timer.await.unwrap();
+    assert!(matches!(delivered, Delivered::Done(Done::Stopped)), "{delivered:?}");
+    assert!(world.outside.sent().is_empty());
+    assert_eq!((world.facts().outputs, world.facts().ends), (0, 0));
+    world.stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
+    world
+}
+
+/// The next worker completes the turn; what it asked and ran.
+async fn complete(world: &World) -> (Vec<u32>, Vec<u32>) {
+    world.outside.forget();
+    assert!(world.finish().await.is_finished());
+    world.check_whole("after a stop").await;
+    (world.outside.asked(), world.outside.runs().iter().map(|run| run.attempt).collect())
+}
+
+fn boundary(stop: &Stop) -> CancellationToken {
+    stop.boundary.clone()
+}
+
+fn now(stop: &Stop) -> CancellationToken {
+    stop.now.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_it_begins_a_turn_that_is_stopped_leaves_nothing_behind() {
+    let mut world = World::new(&shape());
+    world.stop.boundary.cancel();
+    assert!(matches!(world.finish().await, Delivered::Done(Done::Stopped)));
+    let kinds: Vec<_> = world.log.events().iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [EventType::Claim]);
+    world.stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
+    assert_eq!(complete(&world).await, (vec![0, 1], vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_a_boundary_while_the_model_thinks_its_reply_is_kept_and_no_tool_starts() {
+    let world = stopped_after(2, boundary).await;
+    assert_eq!((world.facts().replies, world.facts().starts.len()), (vec![0], 0));
+    assert_eq!(complete(&world).await, (vec![1], vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_a_boundary_while_a_tool_runs_its_result_is_kept_and_the_model_is_not_asked() {
+    let world = stopped_after(20, boundary).await;
+    assert_eq!((world.facts().results.len(), world.outside.asked()), (1, vec![0]));
+    assert_eq!(complete(&world).await, (vec![1], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_a_boundary_in_its_last_reply_a_turn_ends() {
+    let world = World::new(&shape());
+    let token = world.stop.boundary.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(57)).await;
+        token.cancel();
+    });
+    assert!(world.finish().await.is_finished());
+    assert!(world.stop.boundary.is_cancelled());
+    world.check_whole("stopped in the last reply").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn now_while_the_model_thinks_it_is_asked_again_later() {
+    let world = stopped_after(2, now).await;
+    assert_eq!(world.facts().replies, [0; 0]);
+    assert_eq!(complete(&world).await, (vec![0, 1], vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn now_while_a_tool_runs_it_runs_again_later_under_the_same_key() {
+    let world = stopped_after(20, now).await;
+    let first = world.outside.runs();
+    assert_eq!((world.facts().starts.len(), world.facts().results.len(), first.len()), (1, 0, 1));
+    assert_eq!(complete(&world).await, (vec![1], vec![2]));
+    let second = world.outside.runs();
+    assert_eq!((&first[0].key, &first[0].arguments), (&second[0].key, &second[0].arguments));
+}
