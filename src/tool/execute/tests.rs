@@ -284,6 +284,10 @@ async fn a_blocking_tool_that_does_not_answer_is_not_tried_again_and_its_late_re
     begun.notified().await;
     // While a thread is busy the clock does not go on by itself.
     tokio::time::advance(LIMIT + Duration::from_millis(1)).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(running.is_finished(), "it is tried again: {:?}", call.attempts());
     let execution = running.await.unwrap();
     assert_eq!(failure(&execution), (code::TOOL_TIMEOUT, "tool probe did not answer within 10s"));
     assert_eq!((execution.attempts, call.attempts()), (1, vec![1]));

@@ -54,6 +54,7 @@ struct World {
     /// The value of the record, and its offset.
     turn: Vec<u8>,
     offset: i64,
+    own_header: Option<Vec<u8>>,
     stop: Stop,
 }
 
@@ -83,6 +84,7 @@ impl World {
             tools: shape.tools().into_iter().map(|name| (name, "A tool.")).collect(),
             turn: TURN.into(),
             offset: 7,
+            own_header: None,
             stop: Stop { boundary: CancellationToken::new(), now: CancellationToken::new() },
         }
     }
@@ -151,7 +153,7 @@ impl World {
             timestamp: Some(1),
             key: Some(b"key".to_vec()),
             value: Some(self.turn.clone()),
-            headers: vec![("own".into(), None)],
+            headers: vec![("own".into(), self.own_header.clone())],
         };
         Job { record, identity, turn }
     }
@@ -213,7 +215,7 @@ impl World {
     async fn check_whole(&self, context: &str) {
         let name = self.shape.name;
         let facts = self.facts();
-        assert_eq!(facts.ends, 1, "{name}, {context}: one turn:end");
+        assert_eq!((facts.outputs, facts.ends), (1, 1), "{name}, {context}: one answer, one end");
         assert_eq!(facts.twice, [""; 0], "{name}, {context}: a position never has two contents");
         self.outside.check_keys(&format!("{name}, {context}"));
         for result in self.outside.results() {

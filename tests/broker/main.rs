@@ -1,0 +1,24 @@
+//! The worker against a real broker, through the binaries, as a user would see it.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `support/` | a test's own topics, configuration and processes; reading and writing topics |
+//! | `pipeline` | many turns, several workers, rebalances |
+//! | `recovery` | kills, drains, signals: what runs again and what does not |
+//! | `records` | what Kafka delivers: records that cannot be run, odd keys, sizes |
+//! | `model` | what a model gets wrong |
+//! | `tools` | what a tool says ends a call or a turn |
+//! | `refusal` | tools that require approval |
+//! | `cli` | the other commands |
+//!
+//! The broker is the one that `KAFKA_BOOTSTRAP_SERVERS` names, else the one of `scripts/kafka`. The team's
+//! own worker that most tests run is `tests/fixtures/ledger.rs`.
+
+mod cli;
+mod model;
+mod pipeline;
+mod records;
+mod recovery;
+mod refusal;
+mod support;
+mod tools;
