@@ -182,11 +182,14 @@ fn spec(function: &Function, options: &Options) -> TokenStream {
         Effect::Writes => quote!(effect: ::turnmill::tool::Effect::Writes,),
     });
     let requires_approval = options.requires_approval;
+    let unknown =
+        (options.report).then(|| quote!(on_unknown_outcome: ::turnmill::tool::UnknownOutcome::Report,));
     let blocking = function.signature.asyncness.is_none();
     quote! {
         #retry
         #timeout
         #effect
+        #unknown
         requires_approval: #requires_approval,
         blocking: #blocking,
     }

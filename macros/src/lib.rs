@@ -21,7 +21,7 @@ use std::fmt::Display;
 /// The function stays as it is. Beside it stands a new unit struct with its visibility and its name in
 /// `UpperCamelCase`, which implements `turnmill::tool::Tool`.
 ///
-/// ```ignore
+/// ```text
 /// /// Find an order by its id.
 /// #[turnmill::tool(retry = 3, timeout = "10s", read_only)]
 /// async fn lookup_order(
@@ -55,6 +55,7 @@ use std::fmt::Display;
 /// | `read_only` | it does nothing to the world; a branch may run it live | unmarked |
 /// | `writes` | it has side effects; excludes `read_only` | unmarked |
 /// | `requires_approval` | a person has to approve every call | no |
+/// | `on_unknown_outcome = ".."` | what becomes of a call whose worker died under it: `"rerun"` under the same key, or `"report"` to the model that nobody knows | `"rerun"` |
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::tool(options.into(), item.into()).into()

@@ -10,7 +10,7 @@ use syn::{Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token};
 use crate::Errors;
 
 /// Every option, what it takes, and how it is written.
-const ALLOWED: [(&str, &str, &str); 7] = [
+const ALLOWED: [(&str, &str, &str); 8] = [
     (NAME, "a string", "name = \"lookup_order\""),
     (DESCRIPTION, "a string", "description = \"Find an order.\""),
     (RETRY, "a whole number up to 4294967295", "retry = 3"),
@@ -18,6 +18,7 @@ const ALLOWED: [(&str, &str, &str); 7] = [
     (READ_ONLY, "no value", "read_only"),
     (WRITES, "no value", "writes"),
     (REQUIRES_APPROVAL, "no value", "requires_approval"),
+    (ON_UNKNOWN_OUTCOME, "\"rerun\" or \"report\"", "on_unknown_outcome = \"report\""),
 ];
 
 const NAME: &str = "name";
@@ -27,6 +28,7 @@ const TIMEOUT: &str = "timeout";
 const READ_ONLY: &str = "read_only";
 const WRITES: &str = "writes";
 const REQUIRES_APPROVAL: &str = "requires_approval";
+const ON_UNKNOWN_OUTCOME: &str = "on_unknown_outcome";
 
 /// The options as they were given.
 #[derive(Default)]
@@ -39,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     pub(crate) effect: Option<Effect>,
     pub(crate) requires_approval: bool,
+    /// Whether a call that may have run is reported instead of run again.
+    pub(crate) report: bool,
 }
 
 /// What the tool says it does to the world.
@@ -89,6 +93,7 @@ impl Options {
             TIMEOUT => self.timeout = Some(duration(string(word, meta)?)?),
             READ_ONLY => self.set_effect(Effect::ReadOnly, word, meta)?,
             WRITES => self.set_effect(Effect::Writes, word, meta)?,
+            ON_UNKNOWN_OUTCOME => self.report = report(word, meta)?,
             _ => {
                 flag(word, meta)?;
                 self.requires_approval = true;
@@ -157,6 +162,14 @@ fn flag(word: &Ident, meta: &Meta) -> syn::Result<()> {
     match meta {
         Meta::Path(_) => Ok(()),
         Meta::NameValue(_) | Meta::List(_) => Err(wrong_kind(word, meta)),
+    }
+}
+
+fn report(word: &Ident, meta: &Meta) -> syn::Result<bool> {
+    match string(word, meta)?.value().as_str() {
+        "rerun" => Ok(false),
+        "report" => Ok(true),
+        _ => Err(wrong_kind(word, meta)),
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>, json: bool
     let signals = tokio::spawn(worker_command::signals(shutdown.clone()));
     let options =
         worker::Options { config: config.clone(), registry: program.registry, deps: program.deps, agents };
-    let mut worker = tokio::spawn(worker::run_unchecked(options, shutdown.clone()));
+    let mut worker = tokio::spawn(worker::run_on(options, "embedded".into(), shutdown.clone()));
     let mut show = Show {
         stay: !args.exit_when_done,
         json,

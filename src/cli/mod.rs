@@ -12,8 +12,10 @@
 //! | `events` | `turnmill events` |
 //! | `records` | reading a topic and printing what is asked for of it |
 //! | `timeline` | how results and events look to a person |
+//! | `cancel` | `turnmill cancel` |
 //! | `print` | standard output: colour, one record a line, a reader that has gone |
 
+mod cancel;
 mod check;
 mod dev;
 mod events;
@@ -62,6 +64,7 @@ enum Command {
     Submit(submit::Args),
     Results(results::Args),
     Events(events::Args),
+    Cancel(cancel::Args),
 }
 
 /// Runs the command of the process's arguments.
@@ -115,6 +118,7 @@ async fn run(cli: Cli, app: App) -> Result<Exit, Error> {
         Command::Submit(args) => submit::run(args, &context(load()?)).await,
         Command::Results(args) => results::run(args, &context(load()?)).await,
         Command::Events(args) => events::run(args, &context(load()?)).await,
+        Command::Cancel(args) => cancel::run(args, &context(load()?)).await,
     }
 }
 

@@ -112,6 +112,7 @@ fn turn(args: Args) -> Result<Turn, Error> {
         agent: args.agent,
         input: Input::Text(text(args.text)?),
         tools: args.tools,
+        deadline_ms: None,
         metadata: args.metadata.into_iter().collect::<BTreeMap<_, _>>(),
     })
 }

@@ -136,6 +136,9 @@ pub struct Worker {
     pub drain_timeout: Duration,
     /// What a reader of results is promised. Default `at-least-once`.
     pub delivery: Delivery,
+    /// How often a turn is begun without getting any further before its record goes to the dead letters as
+    /// `crash_loop`. Default 5.
+    pub max_redeliveries: NonZeroU32,
 }
 
 impl Default for Worker {
@@ -144,6 +147,7 @@ impl Default for Worker {
             max_in_flight: NonZeroUsize::new(256).unwrap_or(NonZeroUsize::MIN),
             drain_timeout: Duration::from_secs(25),
             delivery: Delivery::AtLeastOnce,
+            max_redeliveries: NonZeroU32::new(5).unwrap_or(NonZeroU32::MIN),
         }
     }
 }
@@ -155,7 +159,8 @@ pub enum Delivery {
     /// A crash at the wrong moment publishes a result again, under the same turn id.
     #[default]
     AtLeastOnce,
-    /// One committed result per turn. Not in this version: refused as a configuration error.
+    /// One committed result per turn, for readers of committed records: results and ends of turns are written in
+    /// transactions. Changed only with the whole group stopped.
     ExactlyOnce,
 }
 
@@ -201,6 +206,10 @@ pub struct Agent {
     /// How many tool calls a turn may make, the refused ones too. Default 32, at least 1.
     #[serde(default = "default_max_tool_calls")]
     pub max_tool_calls: NonZeroU32,
+    /// How long a turn may take, from the timestamp of its record; it fails at the next step boundary after that.
+    /// A turn's own `deadline_ms` goes before it. Default `24h`.
+    #[serde(default = "default_max_duration", with = "humantime_serde")]
+    pub max_duration: Duration,
     /// What the scripted model plays where a turn brings no script: a JSON file, relative to the
     /// configuration file; `load` makes it relative to the working directory. Default none.
     #[serde(default)]
@@ -209,6 +218,10 @@ pub struct Agent {
 
 fn default_max_tool_calls() -> NonZeroU32 {
     NonZeroU32::new(32).unwrap_or(NonZeroU32::MIN)
+}
+
+fn default_max_duration() -> Duration {
+    Duration::from_secs(24 * 60 * 60)
 }
 
 impl Agent {
@@ -221,6 +234,7 @@ impl Agent {
             tools: Vec::new(),
             turn_tools: Vec::new(),
             max_tool_calls: default_max_tool_calls(),
+            max_duration: default_max_duration(),
             script: None,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::decode::quoted;
 use super::problem::Problem;
 use super::properties;
-use super::{Agent, Config, Delivery, Kafka, McpServer, Topics, Worker};
+use super::{Agent, Config, Kafka, McpServer, Topics, Worker};
 use crate::tool::Pattern;
 
 /// The longest drain.
@@ -96,10 +96,6 @@ fn worker(worker: &Worker, problems: &mut Vec<Problem>) {
         let got = humantime::format_duration(worker.drain_timeout);
         let message = format!("expected more than 0s and at most 1h; got {got}");
         problems.push(Problem::field("worker.drain_timeout", message));
-    }
-    if worker.delivery == Delivery::ExactlyOnce {
-        let message = "\"exactly-once\" is not in this version; use \"at-least-once\"";
-        problems.push(Problem::field("worker.delivery", message));
     }
 }
 

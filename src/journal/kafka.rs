@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::{Error, Log, Receipt};
+use super::{Entries, Entry, Error, Log, Receipt};
 use crate::kafka::producer::{self, Outgoing, Producer};
 use crate::kafka::scan::Scanner;
+use crate::kafka::tail::{Tail, Tails};
 
 /// Room for the framing of a record and a batch beside key and value, in bytes.
 const FRAMING: usize = 1024;
@@ -13,20 +14,22 @@ const FRAMING: usize = 1024;
 pub(crate) struct KafkaLog {
     producer: Producer,
     scanner: Scanner,
+    tails: Tails,
     topic: String,
     max_record_bytes: usize,
 }
 
 impl KafkaLog {
-    /// Writes through the step producer and reads through the scanner; `max_message_bytes` is the client's
-    /// `message.max.bytes`.
-    pub(crate) fn new(producer: Producer, scanner: Scanner, topic: &str, max_message_bytes: usize) -> Self {
-        Self {
-            producer,
-            scanner,
-            topic: topic.into(),
-            max_record_bytes: max_message_bytes.saturating_sub(FRAMING),
-        }
+    /// Writes through the step producer; `max_message_bytes` is its `message.max.bytes`.
+    pub(crate) fn new(
+        producer: Producer,
+        scanner: Scanner,
+        tails: Tails,
+        topic: &str,
+        max_message_bytes: usize,
+    ) -> Self {
+        let max_record_bytes = max_message_bytes.saturating_sub(FRAMING);
+        Self { producer, scanner, tails, topic: topic.into(), max_record_bytes }
     }
 }
 
@@ -50,22 +53,32 @@ impl Log for KafkaLog {
         Ok(Box::pin(async move { Ok(receipt.wait().await?.offset) }))
     }
 
-    async fn scan(
-        &self,
-        partition: i32,
-        from: Option<i64>,
-        to: i64,
-        visit: &mut (dyn for<'r> FnMut(i64, &'r [u8]) + Send),
-    ) -> Result<(), Error> {
-        let mut records = self.scanner.scan(&self.topic, partition, from, to);
-        while let Some(record) = records.recv().await {
-            let (offset, value) = record.map_err(Error::Log)?;
-            visit(offset, &value);
-        }
-        Ok(())
+    async fn begin(&self, partition: i32) -> Result<i64, Error> {
+        self.scanner.begin(&self.topic, partition).await.map_err(Error::Log)
+    }
+
+    fn scan(&self, partition: i32, from: Option<i64>, to: i64) -> Box<dyn Entries> {
+        Box::new(self.scanner.scan(&self.topic, partition, from, to))
+    }
+
+    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
+        Box::new(self.tails.open(partition, Some(from)))
     }
 
     fn max_record_bytes(&self) -> usize {
         self.max_record_bytes
+    }
+
+    fn fatal(&self) -> Option<String> {
+        self.producer.fatal()
+    }
+}
+
+/// What a scan and a tail bring is the same.
+#[async_trait]
+impl Entries for Tail {
+    async fn next(&mut self) -> Option<Result<Entry, Error>> {
+        let record = self.recv().await?;
+        Some(record.map(|r| Entry { offset: r.offset, key: r.key, value: r.value }).map_err(Error::Log))
     }
 }

@@ -1,35 +1,46 @@
 //! A log in memory, for tests without a broker.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
-use super::{Error, Log, Receipt};
+use super::{Entries, Entry, Error, Log, Receipt};
 use crate::record::StepEvent;
 
+type Records = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
 /// One partition's records; every other partition is refused.
-#[derive(Default)]
 pub(crate) struct MemoryLog {
-    records: Mutex<Vec<(String, Vec<u8>)>>,
+    records: Records,
+    written: watch::Sender<usize>,
+}
+
+impl Default for MemoryLog {
+    fn default() -> Self {
+        Self { records: Arc::default(), written: watch::Sender::new(0) }
+    }
 }
 
 impl MemoryLog {
+    fn records(&self) -> MutexGuard<'_, Vec<(String, Vec<u8>)>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The events so far.
     pub(crate) fn events(&self) -> Vec<StepEvent> {
-        (self.records.lock().unwrap_or_else(PoisonError::into_inner).iter())
-            .map(|(_, value)| serde_json::from_slice(value).unwrap())
-            .collect()
+        self.records().iter().map(|(_, value)| serde_json::from_slice(value).unwrap()).collect()
     }
 
     /// Appends the first `count` records of another log.
     pub(crate) fn copy(&self, other: &Self, count: usize) {
-        let records = other.records.lock().unwrap_or_else(PoisonError::into_inner)[..count].to_vec();
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).extend(records);
+        let records = other.records()[..count].to_vec();
+        self.records().extend(records);
     }
 
     /// As if the worker had died after the first `count` records.
     pub(crate) fn truncate(&self, count: usize) {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).truncate(count);
+        self.records().truncate(count);
     }
 }
 
@@ -37,29 +48,58 @@ impl MemoryLog {
 impl Log for MemoryLog {
     async fn append(&self, partition: i32, key: String, value: Vec<u8>) -> Result<Receipt, Error> {
         assert_eq!(partition, 0, "a log of one partition");
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records();
         records.push((key, value));
         let offset = i64::try_from(records.len()).unwrap() - 1;
+        self.written.send_replace(records.len());
         Ok(Box::pin(std::future::ready(Ok(offset))))
     }
 
-    async fn scan(
-        &self,
-        _partition: i32,
-        from: Option<i64>,
-        to: i64,
-        visit: &mut (dyn for<'r> FnMut(i64, &'r [u8]) + Send),
-    ) -> Result<(), Error> {
-        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (offset, (_, value)) in (0..).zip(records) {
-            if offset >= from.unwrap_or(0) && offset <= to {
-                visit(offset, &value);
-            }
-        }
-        Ok(())
+    async fn begin(&self, _: i32) -> Result<i64, Error> {
+        Ok(0)
+    }
+
+    fn scan(&self, _: i32, from: Option<i64>, to: i64) -> Box<dyn Entries> {
+        Box::new(self.read(from.unwrap_or(0), Some(to)))
+    }
+
+    fn tail(&self, _: i32, from: i64) -> Box<dyn Entries> {
+        Box::new(self.read(from, None))
     }
 
     fn max_record_bytes(&self) -> usize {
         100_000
+    }
+}
+
+impl MemoryLog {
+    fn read(&self, next: i64, to: Option<i64>) -> Read {
+        Read { records: Arc::clone(&self.records), written: self.written.subscribe(), next, to }
+    }
+}
+
+struct Read {
+    records: Records,
+    written: watch::Receiver<usize>,
+    next: i64,
+    to: Option<i64>,
+}
+
+#[async_trait]
+impl Entries for Read {
+    async fn next(&mut self) -> Option<Result<Entry, Error>> {
+        if self.to.is_some_and(|to| self.next > to) {
+            return None;
+        }
+        loop {
+            let index = usize::try_from(self.next).unwrap();
+            let found = self.records.lock().unwrap_or_else(PoisonError::into_inner).get(index).cloned();
+            if let Some((key, value)) = found {
+                let entry = Entry { offset: self.next, key: key.into_bytes(), value };
+                self.next += 1;
+                return Some(Ok(entry));
+            }
+            self.written.changed().await.ok()?;
+        }
     }
 }

@@ -1,18 +1,31 @@
 //! The journal: every step of a turn, recorded before anything depends on it.
 //!
+//! The rules by number are those of the recovery protocol in `docs/guarantees.md`.
+//!
 //! | file | holds |
 //! | --- | --- |
-//! | this one | `Journal`, the writer of one partition, and `restore` |
+//! | this one | `Log`, and `Journal`, the writer of one partition |
+//! | `restore` | taking a partition over: claim, read, merge |
+//! | `live` | a claimed partition while it is ours: what is confirmed |
+//! | `claims` | which events count |
+//! | `point` | where a restore begins |
 //! | `table` | events merged per turn and position: what a rerun reads |
+//! | `peek` | what a record is, from its key |
 //! | `kafka` | the events topic |
 //! | `memory` | a log in memory, for tests without a broker |
 
+mod claims;
 mod kafka;
+mod live;
 #[cfg(test)]
 pub(crate) mod memory;
+mod peek;
+mod point;
+mod restore;
 mod table;
 
 pub(crate) use kafka::KafkaLog;
+pub(crate) use restore::{Member, Restored, TakeOver, restore};
 pub(crate) use table::{Content, End, Table, TurnLog};
 
 use std::future::Future;
@@ -21,7 +34,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::record::{Claim, EventType, StepEvent};
+use crate::record::StepEvent;
+use live::Live;
 
 /// Why the journal does not have what it should.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -34,13 +48,46 @@ pub(crate) enum Error {
         /// The bound, in bytes.
         max: usize,
     },
+    /// Another worker has claimed the partition: what we wrote since is void.
+    #[error("another worker has claimed the partition (at offset {claim} of the events)")]
+    Superseded {
+        /// The offset of its claim.
+        claim: i64,
+    },
+    /// The events topic belongs to somebody else; going on would mix two journals.
+    #[error(
+        "the events partition has claims of group {group:?} for turns topic {turns_topic:?}: \
+             an events topic belongs to one group and one turns topic; configure another one"
+    )]
+    Foreign {
+        /// The group that claims it.
+        group: String,
+        /// The turns topic that it is claimed for.
+        turns_topic: String,
+    },
     /// The log did not take the event, or cannot be read.
     #[error("{0}")]
     Log(String),
 }
 
-/// The acknowledgement of an append that is on its way: the offset, once the event is on the log.
+/// The acknowledgement of an append that is on its way: the offset, once the event is on the log. It is not
+/// yet confirmed.
 pub(crate) type Receipt = Pin<Box<dyn Future<Output = Result<i64, Error>> + Send>>;
+
+/// A record of a log.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub offset: i64,
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+/// Records in the order of the log; ends with an error, or when nothing more can come.
+#[async_trait]
+pub(crate) trait Entries: Send {
+    /// The next one. Cancel safe.
+    async fn next(&mut self) -> Option<Result<Entry, Error>>;
+}
 
 /// A partitioned log of keyed records.
 #[async_trait]
@@ -48,29 +95,22 @@ pub(crate) trait Log: Send + Sync + 'static {
     /// Hands a record over. What one task hands over one after the other is written in that order.
     async fn append(&self, partition: i32, key: String, value: Vec<u8>) -> Result<Receipt, Error>;
 
-    /// Shows every record of the partition from `from`, or from its beginning, up to and with the one at
-    /// `to`, in order.
-    async fn scan(
-        &self,
-        partition: i32,
-        from: Option<i64>,
-        to: i64,
-        visit: &mut (dyn for<'r> FnMut(i64, &'r [u8]) + Send),
-    ) -> Result<(), Error>;
+    /// The offset where the partition's log begins.
+    async fn begin(&self, partition: i32) -> Result<i64, Error>;
+
+    /// Every record of the partition from `from`, or from its beginning, up to and with the one at `to`.
+    fn scan(&self, partition: i32, from: Option<i64>, to: i64) -> Box<dyn Entries>;
+
+    /// Every record of the partition from `from`, for as long as somebody reads.
+    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries>;
 
     /// How large a record may be, in bytes.
     fn max_record_bytes(&self) -> usize;
-}
 
-/// Who takes a partition over.
-#[derive(Debug, Clone)]
-pub(crate) struct Member {
-    /// The consumer group.
-    pub group: String,
-    /// The topic whose turns are recorded.
-    pub turns_topic: String,
-    /// The worker, for people.
-    pub name: String,
+    /// Why nothing can ever be appended again, if that is so.
+    fn fatal(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The writer of one partition's events, since its claim. Cheap to clone.
@@ -78,7 +118,7 @@ pub(crate) struct Member {
 pub(crate) struct Journal {
     log: Arc<dyn Log>,
     partition: i32,
-    fence: i64,
+    live: Arc<Live>,
 }
 
 impl Journal {
@@ -87,16 +127,55 @@ impl Journal {
         self.partition
     }
 
-    /// Hands an event over; its fence is ours. Events that one task hands over one after the other are
+    /// Hands an event over; its fence is ours (rule 1). Events that one task hands over one after the other are
     /// written in that order.
-    pub(crate) async fn append(&self, mut event: StepEvent) -> Result<Receipt, Error> {
-        event.fence = Some(self.fence);
+    pub(crate) async fn append(&self, event: StepEvent) -> Result<Receipt, Error> {
+        let (partition, key, value) = self.record(event)?;
+        self.log.append(partition, key, value).await
+    }
+
+    /// An event as a record of ours: partition, key and value.
+    pub(crate) fn record(&self, mut event: StepEvent) -> Result<(i32, String, Vec<u8>), Error> {
+        event.fence = Some(self.live.fence());
         let (key, value) = encode(&event)?;
         let (size, max) = (key.len() + value.len(), self.log.max_record_bytes());
         if size > max {
             return Err(Error::TooLarge { size, max });
         }
-        self.log.append(self.partition, key, value).await
+        Ok((self.partition, key, value))
+    }
+
+    /// Waits until everything of ours up to the acknowledged `offset` is confirmed: read back without another
+    /// claim before it (rule 12).
+    ///
+    /// # Errors
+    /// It is void, or nobody can know: the partition has to be taken over again.
+    pub(crate) async fn confirmed(&self, offset: i64) -> Result<(), Error> {
+        self.live.confirmed(offset).await
+    }
+
+    /// What to commit beside this watermark, so that the next restore begins there (rule 8).
+    pub(crate) fn recovery_point(&self, watermark: i64) -> String {
+        self.live.point(watermark).to_string()
+    }
+
+    /// Reads the tail until the journal is over, and says why. Until then, everything that waits for a
+    /// confirmation depends on it.
+    pub(crate) async fn follow(&self) -> Error {
+        let mut tail = self.log.tail(self.partition, self.live.fence());
+        let error = loop {
+            match tail.next().await {
+                Some(Ok(entry)) => {
+                    if let Err(error) = self.live.pass(entry.offset, &entry.key, &entry.value) {
+                        break error;
+                    }
+                }
+                Some(Err(error)) => break error,
+                None => break Error::Log("the tail of the events partition has ended".into()),
+            }
+        };
+        self.live.end(error.clone());
+        error
     }
 }
 
@@ -104,36 +183,4 @@ fn encode(event: &StepEvent) -> Result<(String, Vec<u8>), Error> {
     let value = serde_json::to_vec(event)
         .map_err(|e| Error::Log(format!("an event cannot be written as JSON: {e}")))?;
     Ok((event.record_key(), value))
-}
-
-/// Takes a partition over: appends a claim, reads from `from` (or from the beginning of the log) up to it,
-/// and merges what it read. The claim is the barrier: everything written before it is in the table.
-///
-/// `watermark` is the lowest offset of the turns topic that may come again.
-pub(crate) async fn restore(
-    log: Arc<dyn Log>,
-    member: &Member,
-    partition: i32,
-    from: Option<i64>,
-    watermark: i64,
-) -> Result<(Journal, Table), Error> {
-    let mut claim = StepEvent::new(EventType::Claim);
-    claim.claim = Some(Claim {
-        nonce: uuid::Uuid::new_v4().to_string(),
-        group: member.group.clone(),
-        turns_topic: member.turns_topic.clone(),
-        member: member.name.clone(),
-    });
-    let (key, value) = encode(&claim)?;
-    let fence = log.append(partition, key, value).await?.await?;
-    let mut table = Table::new(watermark);
-    log.scan(partition, from, fence, &mut |offset, value| {
-        match serde_json::from_slice::<StepEvent>(value) {
-            Ok(event) => table.apply(offset, event),
-            // Not ours, or from a later version: it cannot be a step of a turn that this version runs.
-            Err(error) => tracing::warn!(partition, offset, %error, "an event cannot be read, skipped"),
-        }
-    })
-    .await?;
-    Ok((Journal { log, partition, fence }, table))
 }

@@ -34,6 +34,9 @@ pub(crate) struct TurnLog {
     pub steps: HashMap<Position, Recorded<Content>>,
     /// How often the turn was begun.
     pub starts: u32,
+    /// How often it was begun for the same record since it last got any further.
+    pub fruitless: u32,
+    input_offset: Option<i64>,
     /// The offset of the first event.
     pub first_offset: Option<i64>,
     /// What the turn answers.
@@ -90,6 +93,24 @@ impl Table {
         let log = self.open.entry((session, turn)).or_default();
         log.first_offset.get_or_insert(offset);
         log.apply(event);
+    }
+
+    /// Merges an event that another worker wrote after it had lost the partition. It is never content; a call that
+    /// it tells of was started all the same (rule 3).
+    pub(crate) fn apply_void(&mut self, event: StepEvent) {
+        let (Some(session), Some(turn)) = (event.session_id, event.turn_id) else {
+            return;
+        };
+        let call = matches!(event.kind, EventType::ToolStart | EventType::ToolResult);
+        let turn = (session, turn);
+        if call
+            && !self.ended.contains_key(&turn)
+            && let (Some(position), Some(input)) = (event.position, event.input_hash)
+        {
+            let attempt = event.attempt.or(event.attempts).unwrap_or(1);
+            let steps = &mut self.open.entry(turn).or_default().steps;
+            steps.entry(position).or_insert(Recorded::Started { input, attempt });
+        }
     }
 
     fn apply_end(&mut self, turn: Turn, event: &StepEvent) {
@@ -154,7 +175,13 @@ impl Table {
 impl TurnLog {
     fn apply(&mut self, event: StepEvent) {
         match event.kind {
-            EventType::TurnStart => self.starts = self.starts.saturating_add(1),
+            EventType::TurnStart => {
+                self.starts = self.starts.saturating_add(1);
+                // A record that was sent again by hand gets new tries.
+                let again = event.input_offset == self.input_offset;
+                self.fruitless = if again { self.fruitless.saturating_add(1) } else { 1 };
+                self.input_offset = event.input_offset;
+            }
             EventType::TurnOutput => {
                 if self.output.is_none() {
                     let usage = event.usage.unwrap_or_default();
@@ -173,6 +200,9 @@ impl TurnLog {
     fn merge(&mut self, position: Position, input: Hash, event: StepEvent) {
         if let Some(Recorded::Done { .. }) = self.steps.get(&position) {
             return;
+        }
+        if event.kind != EventType::ToolStart {
+            self.fruitless = 0;
         }
         let record = match event.kind {
             EventType::ToolStart => Recorded::Started { input, attempt: event.attempt.unwrap_or(1) },
@@ -240,6 +270,27 @@ mod tests {
     }
 
     #[test]
+    fn a_void_result_is_no_content_but_tells_of_a_start() {
+        let mut table = Table::new(0);
+        let (s, t) = ids();
+        let void = |kind: &str| {
+            event(json!({"type": kind, "position": "m0.c0", "input_hash": "h", "attempts": 2, "output": 1}))
+        };
+        table.apply_void(void("tool:result"));
+        table.apply_void(event(json!({"type": "model:reply", "position": "m0", "input_hash": "h"})));
+        table.apply_void(event(json!({"type": "turn:end", "input_offset": 1, "input_hash": "h"})));
+        assert!(table.ended(&s, &t).is_none());
+        let log = table.take(&s, &t);
+        assert_eq!(log.steps.len(), 1);
+        assert!(matches!(log.steps[&Position::call(0, 0)], Recorded::Started { attempt: 2, .. }));
+
+        table.apply(5, void("tool:result"));
+        table.apply_void(void("tool:start"));
+        let log = table.take(&s, &t);
+        assert!(matches!(log.steps[&Position::call(0, 0)], Recorded::Done { .. }));
+    }
+
+    #[test]
     fn a_recorded_failure_is_a_result() {
         let mut table = Table::new(0);
         table.apply(
@@ -254,6 +305,25 @@ mod tests {
             panic!("{:?}", log.steps)
         };
         assert_eq!(failure.code, "model_error");
+    }
+
+    #[test]
+    fn starts_without_progress_are_counted_per_record() {
+        let mut table = Table::new(0);
+        let (s, t) = ids();
+        let start = |offset: i64| event(json!({"type": "turn:start", "input_offset": offset}));
+        let reply = || event(json!({"type": "model:reply", "position": "m0", "input_hash": "h"}));
+        table.apply(0, start(7));
+        table.apply(1, start(7));
+        table.apply(2, reply());
+        table.apply(3, start(7));
+        table.apply(4, start(7));
+        table.apply(5, reply());
+        let log = table.take(&s, &t);
+        assert_eq!((log.starts, log.fruitless), (4, 2), "a reply that was there is no progress");
+        table.apply(6, start(7));
+        table.apply(7, start(9));
+        assert_eq!(table.take(&s, &t).fruitless, 1);
     }
 
     #[test]

@@ -150,6 +150,18 @@ pub(crate) fn producer(kafka: &Kafka) -> ClientConfig {
     idempotent(kafka, "turnmill-producer")
 }
 
+/// The producer of ends of turns, where they are promised exactly once. What a worker that died left open holds
+/// readers up for as long as `transaction.timeout.ms`, unless the partition is taken over before.
+pub(crate) fn transactional(kafka: &Kafka) -> ClientConfig {
+    let mut config = idempotent(kafka, "turnmill-ends");
+    default(&mut config, "transaction.timeout.ms", "15000");
+    // librdkafka wants every message to be given up before its transaction is.
+    let timeout = config.get("transaction.timeout.ms").unwrap_or("15000").to_owned();
+    config.remove("delivery.timeout.ms");
+    force(&mut config, "message.timeout.ms", &timeout);
+    config
+}
+
 /// A reader that joins no group and commits nothing, and is told where a partition ends.
 pub(crate) fn reader(kafka: &Kafka, isolation: Isolation) -> ClientConfig {
     let mut config = base(kafka, "turnmill-reader");
@@ -174,6 +186,16 @@ pub(crate) fn reader(kafka: &Kafka, isolation: Isolation) -> ClientConfig {
     // An end behind a transaction marker is seen only when a fetch comes back with nothing.
     default(&mut config, "fetch.wait.max.ms", "100");
     bound_prefetch(&mut config);
+    config
+}
+
+/// A reader that follows partitions which are being written: it hears of an offset that is gone instead of
+/// going on somewhere else, and of a partition that is added without waiting for what others bring.
+pub(crate) fn tail(kafka: &Kafka) -> ClientConfig {
+    let mut config = reader(kafka, Isolation::ReadUncommitted);
+    force(&mut config, "enable.partition.eof", "false");
+    force(&mut config, "auto.offset.reset", "error");
+    default(&mut config, "fetch.wait.max.ms", "100");
     config
 }
 

@@ -7,8 +7,11 @@
 //! | `consumer` | the poll thread: intake of turns, rebalance, commits |
 //! | `tracker` | which offsets are finished: the watermark |
 //! | `producer` | records out, each with its own acknowledgement |
+//! | `transactions` | records that become visible together or not at all |
 //! | `reader` | reading topics without a group |
 //! | `scan` | reading one partition between two offsets |
+//! | `tail` | reading partitions on, for as long as they are ours |
+//! | `topic_id` | the id of a topic |
 //! | `topics` | creating and checking topics |
 //! | `error` | what goes wrong with topics and readers |
 //! | `headers`, `lookup` | of the readers: headers of records, bounds of partitions |
@@ -24,8 +27,13 @@ mod lookup;
 pub(crate) mod producer;
 pub(crate) mod reader;
 pub(crate) mod scan;
+pub(crate) mod tail;
+pub(crate) mod topic_id;
 pub(crate) mod topics;
-mod tracker;
+pub(crate) mod tracker;
+pub(crate) mod transactions;
+
+pub(crate) use rdkafka::ClientConfig;
 
 /// A header of a record: a name and, where it has one, a value.
 pub(crate) type Header = (String, Option<Vec<u8>>);

@@ -10,6 +10,7 @@ use rdkafka::message::{BorrowedMessage, Header as Borrowed, Message, OwnedHeader
 use rdkafka::producer::{
     BaseRecord, DeliveryResult, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
 };
+use rdkafka::util::IntoOpaque;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Header;
@@ -45,6 +46,28 @@ pub(crate) enum Error {
         /// Where it was to go.
         topic: String,
     },
+}
+
+impl Error {
+    /// Whether no later try can go better: somebody has to mend something first.
+    pub(crate) fn is_lasting(&self) -> bool {
+        use RDKafkaErrorCode as Code;
+        match self {
+            Self::TooLarge { .. } => true,
+            Self::Failed { source, .. } => matches!(
+                source.rdkafka_error_code(),
+                Some(
+                    Code::UnknownTopic
+                        | Code::UnknownTopicOrPartition
+                        | Code::UnknownPartition
+                        | Code::TopicAuthorizationFailed
+                        | Code::ClusterAuthorizationFailed
+                        | Code::InvalidTopic
+                )
+            ),
+            Self::Closed { .. } => false,
+        }
+    }
 }
 
 /// A record to send.
@@ -114,11 +137,11 @@ impl ProducerContext<NoCustomPartitioner> for Context {
     }
 }
 
-fn size(message: &BorrowedMessage<'_>) -> usize {
+pub(super) fn size(message: &BorrowedMessage<'_>) -> usize {
     message.key_len() + message.payload_len()
 }
 
-fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
+pub(super) fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
     let topic = topic.to_owned();
     match error.rdkafka_error_code() {
         Some(RDKafkaErrorCode::MessageSizeTooLarge) => Error::TooLarge { topic, size },
@@ -157,13 +180,19 @@ impl Producer {
         }
     }
 
+    /// Why it can never send again, if that is so.
+    pub(crate) fn fatal(&self) -> Option<String> {
+        self.inner.client().fatal_error().map(|(code, why)| format!("{code}: {why}"))
+    }
+
     /// Waits until everything that was handed over is acknowledged or has failed. Blocks.
     pub(crate) fn flush(&self, timeout: Duration) -> Result<(), KafkaError> {
         self.inner.flush(timeout)
     }
 }
 
-fn build<'a>(record: &Outgoing<'a>, pending: Box<Pending>) -> BaseRecord<'a, [u8], [u8], Box<Pending>> {
+/// The record as librdkafka takes it, with what comes back with its acknowledgement.
+pub(super) fn build<'a, D: IntoOpaque>(record: &Outgoing<'a>, pending: D) -> BaseRecord<'a, [u8], [u8], D> {
     let mut built = BaseRecord::with_opaque_to(record.topic, pending);
     built.partition = record.partition;
     built.key = record.key;

@@ -8,8 +8,12 @@ use rdkafka::message::Message as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
 
+use super::tail::{Tail, Tailed};
+
 /// A scan that hears nothing for this long has failed: the record it waits for is on the log.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long a broker may take to say where a log begins.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// How many records may wait for the visitor.
 const AHEAD: usize = 4096;
 
@@ -24,15 +28,24 @@ impl Scanner {
         Self { client }
     }
 
-    /// Offset and value of every record from `from`, or from the beginning of the log, up to and with the
-    /// one at `to`, in order; or else an error, and nothing after it. Dropping the receiver ends the scan.
-    pub(crate) fn scan(
-        &self,
-        topic: &str,
-        partition: i32,
-        from: Option<i64>,
-        to: i64,
-    ) -> mpsc::Receiver<Result<(i64, Vec<u8>), String>> {
+    /// The offset where a partition's log begins.
+    ///
+    /// # Errors
+    /// The broker did not answer.
+    pub(crate) async fn begin(&self, topic: &str, partition: i32) -> Result<i64, String> {
+        let (client, name) = (self.client.clone(), topic.to_owned());
+        let asked = tokio::task::spawn_blocking(move || {
+            let consumer: BaseConsumer = client.create().map_err(|e| e.to_string())?;
+            let bounds = consumer.fetch_watermarks(&name, partition, PATIENCE);
+            bounds.map(|(low, _)| low).map_err(|e| e.to_string())
+        });
+        let begin = asked.await.unwrap_or_else(|e| Err(e.to_string()));
+        begin.map_err(|e| format!("topic {topic}, partition {partition}: where its log begins: {e}"))
+    }
+
+    /// Every record from `from`, or from the beginning of the log, up to and with the one at `to`, in order; or
+    /// else an error, and nothing after it. Dropping the receiver ends the scan.
+    pub(crate) fn scan(&self, topic: &str, partition: i32, from: Option<i64>, to: i64) -> Tail {
         let (sender, receiver) = mpsc::channel(AHEAD);
         let (client, topic) = (self.client.clone(), topic.to_owned());
         tokio::task::spawn_blocking(move || {
@@ -51,7 +64,7 @@ fn run(
     partition: i32,
     from: Option<i64>,
     to: i64,
-    sender: &mpsc::Sender<Result<(i64, Vec<u8>), String>>,
+    sender: &mpsc::Sender<Result<Tailed, String>>,
 ) -> Result<(), String> {
     let consumer: BaseConsumer = client.create().map_err(|e| e.to_string())?;
     let start = from.map_or(Offset::Beginning, Offset::Offset);
@@ -67,10 +80,7 @@ fn run(
                 if offset > to {
                     return Ok(());
                 }
-                // A tombstone of somebody else's is no event.
-                if let Some(value) = message.payload()
-                    && sender.blocking_send(Ok((offset, value.to_vec()))).is_err()
-                {
+                if sender.blocking_send(Ok(Tailed::of(&message))).is_err() {
                     return Ok(());
                 }
                 if offset == to {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Offsets of one partition, from the watermark up. Offsets have gaps: compaction and transaction
 /// markers leave them.
 #[derive(Debug)]
-pub(super) struct Tracker {
+pub(crate) struct Tracker {
     /// Dispatched offsets in order, and whether each is finished; the first is not.
     dispatched: VecDeque<(i64, bool)>,
     /// Where the next record comes from, at the earliest.
@@ -16,12 +16,12 @@ pub(super) struct Tracker {
 
 impl Tracker {
     /// Nothing dispatched yet; the first record will come from `start` or later.
-    pub(super) fn new(start: i64) -> Self {
+    pub(crate) fn new(start: i64) -> Self {
         Self { dispatched: VecDeque::new(), next: start, began: false, unfinished: 0 }
     }
 
     /// A record goes to the worker. False if it went before: it must not go again.
-    pub(super) fn dispatch(&mut self, offset: i64) -> bool {
+    pub(crate) fn dispatch(&mut self, offset: i64) -> bool {
         // Below where it began: the log was made anew (or its start was moved), and begins again here.
         if offset < self.next && self.began {
             return false;
@@ -34,7 +34,7 @@ impl Tracker {
     }
 
     /// A record is finished. An offset that is unknown or was finished before changes nothing.
-    pub(super) fn finish(&mut self, offset: i64) {
+    pub(crate) fn finish(&mut self, offset: i64) {
         let Ok(index) = self.dispatched.binary_search_by_key(&offset, |(offset, _)| *offset) else {
             return;
         };
@@ -50,12 +50,17 @@ impl Tracker {
     }
 
     /// The lowest offset that is not finished: what may be committed.
-    pub(super) fn watermark(&self) -> i64 {
+    pub(crate) fn watermark(&self) -> i64 {
         self.dispatched.front().map_or(self.next, |(offset, _)| *offset)
     }
 
+    /// How many records lie between the watermark and where the partition is read, finished ones too.
+    pub(crate) fn span(&self) -> usize {
+        self.dispatched.len()
+    }
+
     /// How many records are dispatched and not finished.
-    pub(super) fn unfinished(&self) -> usize {
+    pub(crate) fn unfinished(&self) -> usize {
         self.unfinished
     }
 }

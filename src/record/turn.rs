@@ -23,6 +23,10 @@ pub struct Turn {
     /// that list or be allowed by the agent's `turn_tools`. Absent: the agent's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// When the turn's time is over, in milliseconds since 1970 UTC: it fails at the next step boundary after that.
+    /// Absent: the record's timestamp and the agent's `max_duration`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<i64>,
     /// Texts for the agent and its model, by name; `script` is what the scripted model plays.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,

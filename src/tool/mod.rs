@@ -70,6 +70,8 @@ pub struct Spec {
     pub effect: Effect,
     /// Whether a person has to approve a call.
     pub requires_approval: bool,
+    /// What becomes of a call that had started when its worker died. Default: it runs again.
+    pub on_unknown_outcome: UnknownOutcome,
     /// Whether it runs on a blocking thread, which no timeout can stop: its late result is discarded and a
     /// timeout is not retried.
     pub blocking: bool,
@@ -89,9 +91,21 @@ impl Spec {
             timeout: Self::DEFAULT_TIMEOUT,
             effect: Effect::Unmarked,
             requires_approval: false,
+            on_unknown_outcome: UnknownOutcome::Rerun,
             blocking: false,
         }
     }
+}
+
+/// What becomes of a call that has a start and no result on the log: whether it took effect is unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnknownOutcome {
+    /// It runs again under the same idempotency key: right for whatever honours the key.
+    #[default]
+    Rerun,
+    /// It never runs a second time: the model reads that the outcome is unknown. Costs a confirmed write before
+    /// each call.
+    Report,
 }
 
 /// What a tool does to the world, as it declares.

@@ -26,6 +26,8 @@ codes! {
     TURN_ID_REUSED = "turn_id_reused";
     /// A tool said that this turn must never be tried again.
     POISON = "poison";
+    /// Worker after worker has died or stopped under this turn before it got any further.
+    CRASH_LOOP = "crash_loop";
 
     // A turn that ran and failed.
     /// The record at a position was made from another input.
@@ -44,6 +46,10 @@ codes! {
     INVALID_SCRIPT = "invalid_script";
     /// A record of the turn is larger than the broker takes.
     RECORD_TOO_LARGE = "record_too_large";
+    /// The turn's time was over before it ended.
+    DEADLINE_EXCEEDED = "deadline_exceeded";
+    /// Somebody cancelled the turn.
+    CANCELLED = "cancelled";
 
     // A call that failed; the model reads the text and the turn goes on.
     /// The model called a tool that was not offered.
@@ -58,6 +64,8 @@ codes! {
     TOOL_TIMEOUT = "tool_timeout";
     /// The tool panicked.
     TOOL_PANICKED = "tool_panicked";
+    /// The call had started when its worker died, and its tool asks not to run again then.
+    UNKNOWN_OUTCOME = "unknown_outcome";
     /// The tool's result cannot be written as JSON.
     INVALID_RESULT = "invalid_result";
     /// The tool's result is larger than a record may be.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::{Agent, Config, McpServer, Problem};
 use crate::model::{Model, Script, Scripted};
@@ -51,6 +52,8 @@ pub(crate) struct BoundAgent {
     pub tools: Vec<Arc<Registered>>,
     /// How much a turn may do.
     pub limits: Limits,
+    /// How long a turn may take, from the timestamp of its record.
+    pub max_duration: Duration,
     turn_tools: Vec<Pattern>,
 }
 
@@ -110,6 +113,7 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
                     model,
                     tools,
                     limits: Limits { max_tool_calls: agent.max_tool_calls.get() },
+                    max_duration: agent.max_duration,
                     turn_tools: agent.turn_tools.clone(),
                 });
                 bound.agents.insert(agent.name.clone(), agent);

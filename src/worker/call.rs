@@ -6,12 +6,13 @@ use std::time::Instant;
 use futures_util::future::try_join_all;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
 use super::driver::{Halt, Shared, Stop, changed, elapsed_ms, event, now_ms};
 use super::outbox::short;
 use crate::journal::{self, Content, Journal, Receipt, TurnLog};
 use crate::record::{EventType, Identity, Status, StepEvent};
-use crate::tool::{Registered, ToolContext, execute};
+use crate::tool::{Registered, ToolContext, UnknownOutcome, execute};
 use crate::turn::{
     Arguments, Call, CallPlan, CallResult, Decision, Failure, Hash, IdempotencyKey, code, decide,
 };
@@ -24,6 +25,8 @@ pub(super) struct Caller<'a> {
     pub agent: &'a str,
     pub tools: &'a [Arc<Registered>],
     pub stop: &'a Stop,
+    /// Cancelled when the turn is, or when what still runs is given up.
+    pub cancel: &'a CancellationToken,
 }
 
 /// What came of the calls of a reply.
@@ -90,6 +93,17 @@ impl Caller<'_> {
         match &call.plan {
             CallPlan::Answer(failure) => self.refuse(&call, failure.clone()).await,
             CallPlan::Run(arguments) => match self.check(&call, arguments) {
+                Ok((tool, _)) if attempt > 1 && reports(tool) => {
+                    let failure = Failure::new(
+                        code::UNKNOWN_OUTCOME,
+                        format!(
+                            "the call of {} had started when its worker died: whether it took effect is unknown, \
+                             and it was not run again",
+                            call.name
+                        ),
+                    );
+                    self.refuse(&call, failure).await
+                }
                 Ok((tool, value)) => self.run(&call, arguments, tool, value, attempt).await,
                 Err(failure) => self.refuse(&call, failure).await,
             },
@@ -132,7 +146,13 @@ impl Caller<'_> {
         start.arguments_hash = Some(Hash::of_bytes(arguments.canonical.as_bytes()));
         start.started_at_ms = Some(now_ms());
         let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
-        let started = self.append(start).await?;
+        let mut started = vec![self.append(start).await?];
+        if reports(tool) {
+            // Found started, it never runs again: so it is known to be on the log before it runs (rule 15).
+            for receipt in started.drain(..) {
+                self.journal.confirmed(receipt.await?).await?;
+            }
+        }
 
         let context = self.context(call, tool);
         let clock = Instant::now();
@@ -166,7 +186,8 @@ impl Caller<'_> {
             other => other?,
         };
         let result = CallResult { position: call.position.clone(), result };
-        Ok((result, vec![started, ended]))
+        started.push(ended);
+        Ok((result, started))
     }
 
     fn context(&self, call: &Call, tool: &Registered) -> ToolContext {
@@ -174,7 +195,7 @@ impl Caller<'_> {
         ToolContext::builder(session.clone(), turn.clone(), &call.position)
             .names(self.agent, &tool.spec.name)
             .timeout(tool.spec.timeout)
-            .cancelled(self.stop.now.child_token())
+            .cancelled(self.cancel.child_token())
             .deps(self.shared.deps.clone())
             .build()
     }
@@ -209,4 +230,8 @@ impl Caller<'_> {
         }
         event
     }
+}
+
+fn reports(tool: &Registered) -> bool {
+    tool.spec.on_unknown_outcome == UnknownOutcome::Report
 }

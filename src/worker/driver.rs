@@ -6,16 +6,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::bind::BoundAgent;
 use super::call::Caller;
-use super::outbox::{Outbox, short};
+use super::cancels::{self, Cancels};
+use super::outbox::{Last, Outbox, short};
 use crate::journal::{self, Content, End, Journal, Receipt, TurnLog};
 use crate::kafka::consumer::Record;
+use crate::kafka::transactions::Transactions;
 use crate::model::Request;
 use crate::record::{
     EventSpan, EventType, Identity, ResultUsage, Status, StepEvent, Turn, TurnResult, TurnStatus, Unreadable,
@@ -32,7 +34,18 @@ pub(super) struct Shared {
     pub registry: Registry,
     pub deps: Deps,
     pub outbox: Outbox,
+    pub cancels: Cancels,
     pub turns_topic: String,
+    pub max_redeliveries: u32,
+}
+
+/// What a turn of a partition writes through. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Writers {
+    /// Its steps.
+    pub journal: Journal,
+    /// Its end, where that is promised exactly once.
+    pub transactions: Option<Transactions>,
 }
 
 /// How a turn is asked to stop.
@@ -53,12 +66,14 @@ pub(super) enum Done {
     Stopped,
 }
 
-/// Something outside the turn failed, and the worker cannot go on: nothing is finished, so the record
-/// comes again.
+/// Something outside the turn failed. Nothing is finished, so the record comes again, here or at another
+/// worker.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Halt {
-    #[error("the journal did not take an event: {0}")]
+    /// The partition has to be taken over again.
+    #[error("the journal: {0}")]
     Journal(#[from] journal::Error),
+    /// The partition has to be taken over again, unless no later try can go better.
     #[error("a result or dead letter could not be written: {0}")]
     Outbox(#[from] crate::kafka::producer::Error),
 }
@@ -73,7 +88,7 @@ pub(super) struct Job {
 /// Handles a record whose turn has not ended.
 pub(super) async fn run(
     shared: &Shared,
-    journal: Journal,
+    to: Writers,
     job: Job,
     mut log: TurnLog,
     stop: &Stop,
@@ -81,7 +96,8 @@ pub(super) async fn run(
     let Job { record, identity, turn } = job;
     let mut run = Run {
         shared,
-        journal,
+        journal: to.journal,
+        transactions: to.transactions,
         record,
         identity,
         agent: None,
@@ -114,11 +130,12 @@ pub(super) async fn run(
 
 /// A turn whose id came again with another input: its record goes to the dead letters. No result is
 /// published, because the first turn of that id has one.
-pub(super) async fn reused(shared: &Shared, journal: Journal, job: Job) -> Result<Done, Halt> {
+pub(super) async fn reused(shared: &Shared, to: Writers, job: Job) -> Result<Done, Halt> {
     let agent = job.turn.ok().map(|turn| turn.agent.chars().take(64).collect());
     let run = Run {
         shared,
-        journal,
+        journal: to.journal,
+        transactions: to.transactions,
         record: job.record,
         identity: job.identity,
         agent,
@@ -142,6 +159,8 @@ struct Run<'a> {
     journal: Journal,
     record: Record,
     identity: Identity,
+    /// Where results become visible together with `turn:end`.
+    transactions: Option<Transactions>,
     agent: Option<String>,
     first_offset: Option<i64>,
     last_offset: Option<i64>,
@@ -154,6 +173,16 @@ impl Run<'_> {
         if stop.boundary.is_cancelled() {
             return Ok(Done::Stopped);
         }
+        if log.fruitless >= self.shared.max_redeliveries {
+            let failure = Failure::new(
+                code::CRASH_LOOP,
+                format!(
+                    "the turn was begun {} times without getting any further (max_redeliveries)",
+                    log.fruitless
+                ),
+            );
+            return self.bury(&failure, true).await;
+        }
         self.start(&log).await?;
         let tools = match agent.offer(&self.shared.registry, turn.tools.as_deref()) {
             Ok(tools) => tools,
@@ -165,16 +194,15 @@ impl Run<'_> {
             tools: tools.iter().map(|tool| Arc::clone(&tool.definition)).collect(),
             limits: agent.limits,
         });
-        let running = Running { agent, tools, metadata: turn.metadata, engine, log, stop };
+        let own = || self.record.timestamp.map(|sent| sent.saturating_add(millis(agent.max_duration)));
+        let deadline = turn.deadline_ms.or_else(own);
+        let cancel = self.shared.cancels.begin(&self.identity, stop.now.child_token());
+        let running = Running { agent, tools, metadata: turn.metadata, engine, log, stop, cancel, deadline };
         match self.drive(running).await? {
             None => Ok(Done::Stopped),
             Some((Outcome::Completed { output }, usage)) => self.answer(Ok(output), usage).await,
             Some((Outcome::Failed(failure), usage)) => self.answer(Err(failure), usage).await,
-            Some((Outcome::Poisoned(failure), usage)) => {
-                self.settle().await?;
-                self.shared.outbox.dead_letter(&self.record, &failure).await?;
-                self.answer(Err(failure), usage).await
-            }
+            Some((Outcome::Poisoned(failure), usage)) => self.answer(Err(failure), usage).await,
         }
     }
 
@@ -202,6 +230,10 @@ impl Run<'_> {
             }
             if running.stop.boundary.is_cancelled() {
                 return Ok(None);
+            }
+            if let Some(failure) = running.cut_short() {
+                running.engine.fail(failure);
+                continue;
             }
             let went_on = match next {
                 Next::Model { position, input } => self.reply(&mut running, position, input).await?,
@@ -245,7 +277,7 @@ impl Run<'_> {
     }
 
     /// Asks the model, and records what it says before anything depends on it. While it thinks, what was
-    /// appended before is acknowledged: a reply is never on the log without the results it was made from.
+    /// appended before is acknowledged: a reply is never on the log without the results it was made from (rule 13).
     async fn ask(
         &mut self,
         running: &Running<'_>,
@@ -264,7 +296,11 @@ impl Run<'_> {
         let both = async { tokio::join!(asked, self.settle()) };
         let (reply, settled) = tokio::select! {
             both = both => both,
-            () = running.stop.now.cancelled() => return Ok(None),
+            // Also where the turn itself is cancelled.
+            () = running.cancel.token().cancelled() => {
+                return Ok(running.cut_short().map(Err));
+            }
+            () = running.time_is_over() => return Ok(running.cut_short().map(Err)),
         };
         settled?;
         let mut reply = reply.unwrap_or_else(|_| {
@@ -286,7 +322,8 @@ impl Run<'_> {
             fill_reply(&mut event, &reply);
             self.append(event).await?;
         }
-        self.settle().await?;
+        // Tools start only after this (rule 14).
+        self.confirm().await?;
         Ok(Some(reply))
     }
 
@@ -299,6 +336,7 @@ impl Run<'_> {
             agent: &running.agent.name,
             tools: &running.tools,
             stop: running.stop,
+            cancel: running.cancel.token(),
         };
         let Some(batch) = caller.all(calls, &mut running.log).await? else {
             return Ok(false);
@@ -329,19 +367,23 @@ impl Run<'_> {
         self.publish(answer, usage).await
     }
 
-    /// All events acknowledged, then the result, then `turn:end`, then finished.
+    /// Publishes what the turn answers. A poisoned turn's record goes to the dead letters too.
     async fn publish(mut self, answer: Result<String, Failure>, usage: ResultUsage) -> Result<Done, Halt> {
-        self.settle().await?;
+        // Before the result is made: it says where the events are.
+        self.confirm().await?;
         let result = self.result(&answer, usage);
-        self.shared.outbox.result(&result).await?;
         let mut end = self.event(EventType::TurnEnd);
         end.input_offset = Some(self.record.offset);
         end.input_hash = Some(self.identity.input.clone());
         end.turn_status = Some(result.status);
         end.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
-        end.error = answer.err().as_ref().map(short);
-        self.append(end).await?;
-        self.settle().await?;
+        end.error = answer.as_ref().err().map(short);
+        let dead_letter = answer.err().filter(|failure| failure.code == code::POISON);
+        let last = Last { dead_letter, result: Some(result) };
+        self.end(&last, end).await?;
+        let Some(result) = last.result else {
+            return Ok(Done::Stopped);
+        };
         tracing::info!(
             session = %self.identity.session,
             turn = %self.identity.turn,
@@ -369,11 +411,9 @@ impl Run<'_> {
             error = failure.message,
             "dead letter"
         );
-        self.shared.outbox.dead_letter(&self.record, failure).await?;
-        if answer {
-            let result = self.result(&Err(failure.clone()), ResultUsage::default());
-            self.shared.outbox.result(&result).await?;
-        }
+        self.confirm().await?;
+        let result = answer.then(|| self.result(&Err(failure.clone()), ResultUsage::default()));
+        let last = Last { dead_letter: Some(failure.clone()), result };
         let Record { partition, offset, .. } = self.record;
         let mut end = self.event(EventType::TurnEnd);
         end.turn_id = Some(TurnId::of_record(&self.shared.turns_topic, partition, offset));
@@ -382,9 +422,21 @@ impl Run<'_> {
         end.turn_status = Some(TurnStatus::DeadLetter);
         end.status = Some(Status::Error);
         end.error = Some(failure.clone());
-        self.append(end).await?;
-        self.settle().await?;
+        self.end(&last, end).await?;
         Ok(Done::Finished(None))
+    }
+
+    /// All events are confirmed; now what is published, then `turn:end` confirmed (rule 16), or all of it in one
+    /// transaction (rule 25).
+    async fn end(&mut self, last: &Last, end: StepEvent) -> Result<(), Halt> {
+        let outbox = &self.shared.outbox;
+        if let Some(transactions) = &self.transactions {
+            let end = self.journal.record(end)?;
+            return Ok(outbox.commit(transactions, &self.record, last, end).await?);
+        }
+        outbox.publish(&self.record, last).await?;
+        self.append(end).await?;
+        self.confirm().await
     }
 
     fn event(&self, kind: EventType) -> StepEvent {
@@ -400,7 +452,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until everything appended so far is on the log.
+    /// Waits until everything appended so far is acknowledged.
     async fn settle(&mut self) -> Result<(), Halt> {
         for receipt in self.pending.drain(..) {
             let offset = receipt.await?;
@@ -410,13 +462,22 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Waits until everything appended so far is confirmed: what lies before a confirmed event is valid too.
+    async fn confirm(&mut self) -> Result<(), Halt> {
+        self.settle().await?;
+        match self.last_offset {
+            Some(last) => Ok(self.journal.confirmed(last).await?),
+            None => Ok(()),
+        }
+    }
+
     fn result(&self, answer: &Result<String, Failure>, usage: ResultUsage) -> TurnResult {
         let span = self.first_offset.zip(self.last_offset);
         TurnResult {
             turn_id: self.identity.turn.clone(),
             session_id: self.identity.session.clone(),
             agent: self.agent.clone(),
-            status: if answer.is_ok() { TurnStatus::Completed } else { TurnStatus::Failed },
+            status: turn_status(answer),
             output: answer.as_ref().ok().cloned(),
             error: answer.as_ref().err().cloned(),
             usage,
@@ -437,6 +498,34 @@ struct Running<'a> {
     engine: Engine,
     log: TurnLog,
     stop: &'a Stop,
+    cancel: cancels::Running,
+    /// In milliseconds since 1970 UTC.
+    deadline: Option<i64>,
+}
+
+impl Running<'_> {
+    /// Why the turn must not go on, though nobody else is to go on with it.
+    fn cut_short(&self) -> Option<Failure> {
+        if self.stop.now.is_cancelled() {
+            return None;
+        }
+        if self.cancel.token().is_cancelled() {
+            return Some(Failure::new(code::CANCELLED, "the turn was cancelled"));
+        }
+        let deadline = self.deadline.filter(|deadline| *deadline <= now_ms())?;
+        let message = format!("the turn's time was over at {deadline} (milliseconds since 1970)");
+        Some(Failure::new(code::DEADLINE_EXCEEDED, message))
+    }
+
+    /// By the wall clock, which may be set while this waits.
+    async fn time_is_over(&self) {
+        let Some(deadline) = self.deadline else {
+            return std::future::pending().await;
+        };
+        while let Ok(left @ 1..) = u64::try_from(deadline.saturating_sub(now_ms())) {
+            tokio::time::sleep(Duration::from_millis(left)).await;
+        }
+    }
 }
 
 /// An event of a turn.
@@ -456,9 +545,21 @@ fn fill_reply(event: &mut StepEvent, reply: &Result<Reply, Failure>) {
 
 fn fill_answer(event: &mut StepEvent, answer: &Result<String, Failure>) {
     event.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
-    event.turn_status = Some(if answer.is_ok() { TurnStatus::Completed } else { TurnStatus::Failed });
+    event.turn_status = Some(turn_status(answer));
     event.output = answer.as_ref().ok().and_then(|text| serde_json::value::to_raw_value(text).ok());
     event.error = answer.as_ref().err().cloned();
+}
+
+fn turn_status(answer: &Result<String, Failure>) -> TurnStatus {
+    match answer {
+        Ok(_) => TurnStatus::Completed,
+        Err(failure) if failure.code == code::CANCELLED => TurnStatus::Cancelled,
+        Err(_) => TurnStatus::Failed,
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The failure of a step that was recorded from another input.

@@ -7,10 +7,12 @@
 //! | `supervisor` | lanes, partitions, drain: which turn runs when |
 //! | `driver` | one turn, from its record to its end |
 //! | `call` | the calls of one reply |
+//! | `cancels` | which turns are to be cancelled |
 //! | `outbox` | results and dead letters |
 
 pub(crate) mod bind;
 mod call;
+mod cancels;
 mod driver;
 mod outbox;
 mod supervisor;
@@ -21,24 +23,29 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, Delivery};
 use crate::journal::{KafkaLog, Log, Member};
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::consumer::{self, Command};
 use crate::kafka::producer::Producer;
 use crate::kafka::scan::Scanner;
+use crate::kafka::tail::Tails;
+use crate::kafka::topic_id::topic_id;
 use crate::kafka::topics::{self, BindError};
 use crate::retry::Backoff;
 use crate::tool::{Deps, Registry};
 use bind::BoundAgent;
+use cancels::Cancels;
 use driver::Shared;
 use outbox::Outbox;
-use supervisor::{Limits, Supervisor};
+use supervisor::{Limits, Points, Supervisor, Transactional};
 
 /// Records that wait in memory beyond those that run, so that one busy session does not stop the others.
 const MIN_BUFFERED: usize = 4096;
 /// Their keys and values together, in bytes.
 const MAX_BUFFERED_BYTES: usize = 64 << 20;
+/// Records between a partition's watermark and where it reads: what one slow turn can pile up behind it.
+const MAX_SPAN: usize = 50_000;
 /// How long the last records may take to be acknowledged when the worker ends.
 const FLUSH: Duration = Duration::from_secs(10);
 
@@ -72,44 +79,69 @@ pub(crate) async fn run(options: Options, shutdown: CancellationToken) -> Result
     if !wait_for_topics(&options.config, &shutdown).await? {
         return Ok(());
     }
-    run_unchecked(options, shutdown).await
+    let topic_id = events_topic_id(&options.config).await;
+    run_on(options, topic_id, shutdown).await
 }
 
-/// As [`run`], on topics that are known to be as they must be.
+/// As [`run`], on topics that are known to be as they must be; the events topic has this id.
 ///
 /// # Errors
 /// The settings are wrong, or something failed that no turn can go on without.
-pub(crate) async fn run_unchecked(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
+pub(crate) async fn run_on(
+    options: Options,
+    topic_id: String,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
     let Options { config, registry, deps, agents } = options;
     let kafka = &config.kafka;
+    let cancels = Cancels::default();
+    cancels.read(&config).await.map_err(|e| Error::Client(e.to_string()))?;
     let refused = |e| Error::Client(client::explain(&e));
     let steps = Producer::new(&client::step_producer(kafka)).map_err(refused)?;
     let out = Producer::new(&client::producer(kafka)).map_err(refused)?;
+    let exactly_once = config.worker.delivery == Delivery::ExactlyOnce;
+    // What a transaction left open or undone is no end of a turn (rule 7).
+    let isolation = if exactly_once { Isolation::ReadCommitted } else { Isolation::ReadUncommitted };
+    let scanner = Scanner::new(client::reader(kafka, isolation));
+    let transactional = exactly_once.then(|| Transactional {
+        client: client::transactional(kafka),
+        id: format!("{}-{}", kafka.group_id, config.topics.turns),
+    });
+    let tails = Tails::start(&client::tail(kafka), &config.topics.events).map_err(Error::Client)?;
     let log: Arc<dyn Log> = Arc::new(KafkaLog::new(
         steps.clone(),
-        Scanner::new(client::reader(kafka, Isolation::ReadUncommitted)),
+        scanner,
+        tails,
         &config.topics.events,
         client::max_record_bytes(kafka),
     ));
+    let points = Arc::new(Points::default());
+    let recovery = Arc::clone(&points);
     let max_in_flight = config.worker.max_in_flight.get();
     let (consumer, events) = consumer::spawn(consumer::Options {
         client: client::turns_consumer(kafka),
         topic: config.topics.turns.clone(),
         max_records: max_in_flight.saturating_mul(4).max(MIN_BUFFERED),
         max_bytes: MAX_BUFFERED_BYTES,
+        max_span: MAX_SPAN,
+        recovery: Arc::new(move |partition, epoch, watermark| recovery.of(partition, epoch, watermark)),
     })
     .map_err(Error::Client)?;
     let member = Member {
         group: kafka.group_id.clone(),
         turns_topic: config.topics.turns.clone(),
         name: member_name(),
+        topic_id,
+        exactly_once,
     };
     let shared = Arc::new(Shared {
         agents,
         registry,
         deps,
         outbox: Outbox::new(Arc::new(out.clone()), &config.topics),
+        cancels: cancels.clone(),
         turns_topic: config.topics.turns.clone(),
+        max_redeliveries: config.worker.max_redeliveries.get(),
     });
     let limits = Limits { max_in_flight, drain_timeout: config.worker.drain_timeout };
     tracing::info!(
@@ -118,8 +150,11 @@ pub(crate) async fn run_unchecked(options: Options, shutdown: CancellationToken)
         topic = config.topics.turns,
         "worker started"
     );
-    let supervisor = Supervisor::new(shared, limits, consumer, log, member);
-    let (consumer, result) = supervisor.run(events, shutdown).await;
+    let supervisor = Supervisor::new(shared, limits, consumer, log, member, points, transactional);
+    let (consumer, result) = tokio::select! {
+        ended = supervisor.run(events, shutdown) => ended,
+        never = cancels.follow(&config) => match never {},
+    };
 
     let flushed = tokio::task::spawn_blocking(move || steps.flush(FLUSH).and(out.flush(FLUSH))).await;
     if let Ok(Err(error)) = flushed {
@@ -149,6 +184,24 @@ async fn wait_for_topics(config: &Config, shutdown: &CancellationToken) -> Resul
         tokio::select! {
             () = backoff.wait() => {}
             () = shutdown.cancelled() => return Ok(false),
+        }
+    }
+}
+
+/// The id of the events topic. Where the brokers do not tell, a topic that was made anew under the same name
+/// cannot be told from the old one.
+async fn events_topic_id(config: &Config) -> String {
+    let (client, topic) = (client::admin(&config.kafka), config.topics.events.clone());
+    let asked = tokio::task::spawn_blocking(move || topic_id(&client, &topic)).await;
+    match asked.map_err(|e| e.to_string()).and_then(|id| id) {
+        Ok(id) => id,
+        Err(error) => {
+            tracing::warn!(
+                topic = config.topics.events,
+                error,
+                "the brokers do not tell the id of the topic"
+            );
+            "unknown".into()
         }
     }
 }

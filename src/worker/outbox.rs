@@ -1,13 +1,14 @@
 //! What leaves a turn: results and dead letters.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::config::Topics;
-use crate::kafka::Header;
 use crate::kafka::consumer::Record;
 use crate::kafka::producer::{Error, Outgoing, Producer};
+use crate::kafka::transactions::{Owned, Transactions};
 use crate::record::{TurnResult, TurnStatus, dead_letter};
 use crate::turn::{Failure, Hash, code};
 
@@ -38,100 +39,136 @@ impl Sink for Producer {
     }
 }
 
+/// What a record ends with, beside its `turn:end`.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    /// Why the record goes to the dead letters, if it does.
+    pub dead_letter: Option<Failure>,
+    /// What is published, if anybody waits.
+    pub result: Option<TurnResult>,
+}
+
 /// Publishes results and dead letters.
 pub(super) struct Outbox {
     sink: Arc<dyn Sink>,
-    results: String,
-    dead_letters: String,
-    turns: String,
+    topics: Topics,
 }
 
 impl Outbox {
-    /// Publishes to the topics of these names.
+    /// Publishes to these topics.
     pub(super) fn new(sink: Arc<dyn Sink>, topics: &Topics) -> Self {
-        Self {
-            sink,
-            results: topics.results.clone(),
-            dead_letters: topics.dead_letters.clone(),
-            turns: topics.turns.clone(),
-        }
+        Self { sink, topics: topics.clone() }
     }
 
-    /// Publishes a turn's result and waits for the acknowledgement. A result that is too large for its topic
-    /// becomes a failed one that states the size.
+    /// Publishes what a record ends with, the dead letter first, each acknowledged before the next.
     ///
     /// # Errors
-    /// The result is not on the topic; the worker must not go on as if it were.
-    pub(super) async fn result(&self, result: &TurnResult) -> Result<(), Error> {
-        match self.send_result(result).await {
-            Err(Error::TooLarge { size, .. }) => {
-                let mut failed = result.clone();
-                failed.status = TurnStatus::Failed;
-                failed.output = None;
-                failed.error = Some(Failure::new(
-                    code::RECORD_TOO_LARGE,
-                    format!("the result of {size} bytes is larger than topic {} takes", self.results),
-                ));
-                self.send_result(&failed).await
+    /// Something is not on its topic; the worker must not go on as if it were.
+    pub(super) async fn publish(&self, record: &Record, last: &Last) -> Result<(), Error> {
+        let letters = last.dead_letter.iter().map(|why| self.letters(record, why));
+        for mut forms in letters.chain(last.result.iter().map(|result| self.results(result))) {
+            while let Some(form) = forms.pop_front() {
+                match self.sink.send(form.outgoing()).await {
+                    Err(Error::TooLarge { .. }) if !forms.is_empty() => {}
+                    sent => {
+                        sent?;
+                        break;
+                    }
+                }
             }
-            other => other,
         }
+        Ok(())
     }
 
-    async fn send_result(&self, result: &TurnResult) -> Result<(), Error> {
-        let value = serde_json::to_vec(result).unwrap_or_default();
-        self.sink
-            .send(Outgoing {
-                topic: &self.results,
-                partition: None,
-                key: Some(result.session_id.as_str().as_bytes()),
-                value: Some(&value),
-                headers: &[],
-            })
-            .await
-    }
-
-    /// Sends a record to the dead letters as it was received, with the reason in its headers, and waits for
-    /// the acknowledgement. Where the topic does not take the value, it is left out and its hash and size say
-    /// what it was; where it still does not, neither key nor headers are kept. Topic, partition and offset say
-    /// where all of it still is.
+    /// Publishes what a record ends with and its `turn:end` in one transaction (rule 25).
     ///
     /// # Errors
-    /// The record is not on the topic; the worker must stop rather than lose it.
-    pub(super) async fn dead_letter(&self, record: &Record, why: &Failure) -> Result<(), Error> {
-        let mut headers = record.headers.clone();
-        let mut add = |name: &str, value: String| headers.push((name.into(), Some(value.into_bytes())));
-        add(dead_letter::CODE, why.code.to_string());
-        add(dead_letter::MESSAGE, short(why).message);
-        add(dead_letter::TOPIC, self.turns.clone());
-        add(dead_letter::PARTITION, record.partition.to_string());
-        add(dead_letter::OFFSET, record.offset.to_string());
-        if let Some(timestamp) = record.timestamp {
-            add(dead_letter::TIMESTAMP, timestamp.to_string());
-        }
-        let (key, value) = (record.key.as_deref(), record.value.as_deref());
-        let sent = self.send_dead_letter(key, value, &headers).await;
-        let Err(Error::TooLarge { .. }) = sent else {
-            return sent;
+    /// Nothing of it is visible, or nobody knows.
+    pub(super) async fn commit(
+        &self,
+        transactions: &Transactions,
+        record: &Record,
+        last: &Last,
+        end: (i32, String, Vec<u8>),
+    ) -> Result<(), Error> {
+        let mut forms: Vec<VecDeque<Owned>> = Vec::new();
+        forms.extend(last.dead_letter.iter().map(|why| self.letters(record, why)));
+        forms.extend(last.result.iter().map(|result| self.results(result)));
+        let (partition, key, value) = end;
+        let end = Owned {
+            topic: self.topics.events.clone(),
+            partition: Some(partition),
+            key: Some(key.into_bytes()),
+            value: Some(value),
+            headers: Vec::new(),
         };
-        if let Some(value) = value {
-            let text = |value: String| Some(value.into_bytes());
-            headers.push((dead_letter::VALUE_SHA256.into(), text(Hash::of_bytes(value).to_string())));
-            headers.push((dead_letter::VALUE_SIZE.into(), text(value.len().to_string())));
+        loop {
+            let records = forms.iter().filter_map(VecDeque::front).chain([&end]).cloned().collect();
+            let error = match transactions.commit(records).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let Error::TooLarge { topic, .. } = &error else {
+                return Err(error);
+            };
+            let too_large =
+                forms.iter_mut().find(|forms| forms.front().is_some_and(|form| form.topic == *topic));
+            match too_large.filter(|forms| forms.len() > 1) {
+                Some(forms) => drop(forms.pop_front()),
+                None => return Err(error),
+            }
         }
-        let sent = self.send_dead_letter(key, None, &headers).await;
-        let Err(Error::TooLarge { .. }) = sent else {
-            return sent;
-        };
-        self.send_dead_letter(None, None, &headers.split_off(record.headers.len())).await
     }
 
-    async fn send_dead_letter(
-        &self,
-        key: Option<&[u8]>,
-        value: Option<&[u8]>,
-        headers: &[Header],
-    ) -> Result<(), Error> {
-        self.sink.send(Outgoing { topic: &self.dead_letters, partition: None, key, value, headers }).await
+    /// The forms of a result: as it is; where its topic does not take that, a failed one that says so.
+    fn results(&self, result: &TurnResult) -> VecDeque<Owned> {
+        let owned = |result: &TurnResult| Owned {
+            topic: self.topics.results.clone(),
+            key: Some(result.session_id.as_str().into()),
+            value: serde_json::to_vec(result).ok(),
+            ..Owned::default()
+        };
+        let whole = owned(result);
+        let size = whole.value.as_ref().map_or(0, Vec::len);
+        let failed = TurnResult {
+            status: TurnStatus::Failed,
+            output: None,
+            error: Some(Failure::new(
+                code::RECORD_TOO_LARGE,
+                format!("the result of {size} bytes is larger than topic {} takes", self.topics.results),
+            )),
+            ..result.clone()
+        };
+        [whole, owned(&failed)].into()
+    }
+
+    /// The forms of a dead letter: the record as it was received, with the reason in its headers; where the topic
+    /// does not take that, without the value, whose hash and size say what it was; where it still does not,
+    /// without key and headers of its own. Topic, partition and offset say where all of it still is.
+    fn letters(&self, record: &Record, why: &Failure) -> VecDeque<Owned> {
+        let text = |name: &str, value: String| (name.to_owned(), Some(value.into_bytes()));
+        let mut reason = vec![
+            text(dead_letter::CODE, why.code.to_string()),
+            text(dead_letter::MESSAGE, short(why).message),
+            text(dead_letter::TOPIC, self.topics.turns.clone()),
+            text(dead_letter::PARTITION, record.partition.to_string()),
+            text(dead_letter::OFFSET, record.offset.to_string()),
+        ];
+        reason.extend(record.timestamp.map(|at| text(dead_letter::TIMESTAMP, at.to_string())));
+        let whole = Owned {
+            topic: self.topics.dead_letters.clone(),
+            partition: None,
+            key: record.key.clone(),
+            value: record.value.clone(),
+            headers: [record.headers.clone(), reason.clone()].concat(),
+        };
+        if let Some(value) = &record.value {
+            reason.push(text(dead_letter::VALUE_SHA256, Hash::of_bytes(value).to_string()));
+            reason.push(text(dead_letter::VALUE_SIZE, value.len().to_string()));
+        }
+        let headers = [record.headers.clone(), reason.clone()].concat();
+        let without_value = Owned { value: None, headers, ..whole.clone() };
+        let least = Owned { key: None, value: None, headers: reason, ..whole.clone() };
+        [whole, without_value, least].into()
     }
 }

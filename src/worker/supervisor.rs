@@ -4,7 +4,7 @@
 //! after the other, in the order of the log; sessions run side by side up to `max_in_flight`.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -12,11 +12,12 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{self, Done, Halt, Job, Shared, Stop};
-use crate::journal::{self, Journal, Log, Member, Table};
+use super::driver::{self, Done, Halt, Job, Shared, Stop, Writers};
+use crate::journal::{self, Journal, Log, Member, Restored, Table, TakeOver};
+use crate::kafka::ClientConfig;
 use crate::kafka::consumer::{Command, Event, Handle, Record};
+use crate::kafka::transactions::Transactions;
 use crate::record::{Identity, Turn, Unreadable, read_turn};
-use crate::retry::Backoff;
 use crate::turn::{Failure, SessionId, TurnId, code};
 
 /// The longest session id, in bytes: every event and result of the session carries it.
@@ -28,12 +29,25 @@ pub(crate) enum Error {
     /// The consumer cannot go on.
     #[error("{0}")]
     Consumer(String),
+    /// The events topic belongs to somebody else.
+    #[error("refused: partition {partition}: {why}")]
+    Foreign { partition: i32, why: journal::Error },
+    /// The producer of steps can never go on (design rule 24).
+    #[error("the producer of the journal met a fatal error: {0}")]
+    Producer(String),
     /// Something that a turn needs failed. Nothing is lost: what was not finished comes again.
     #[error("turn {turn} of session {session} (partition {partition}, offset {offset}): {why}")]
     Turn { session: SessionId, turn: TurnId, partition: i32, offset: i64, why: String },
     /// A task of ours panicked.
     #[error("a task of the worker failed: {0}")]
     Task(#[from] JoinError),
+}
+
+impl Error {
+    /// Whether the worker refuses to work at all, as things are.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Foreign { .. })
+    }
 }
 
 /// How lanes and drain are bounded.
@@ -54,18 +68,52 @@ pub(super) struct Supervisor {
     /// Sessions whose next turn may run.
     ready: VecDeque<SessionId>,
     turns: JoinSet<Ended>,
-    restores: JoinSet<Restored>,
+    restores: JoinSet<Taken>,
+    /// The tails of the journals, each until it is over.
+    tails: JoinSet<(i32, u64, journal::Error)>,
+    points: Arc<Points>,
+    transactional: Option<Transactional>,
+}
+
+/// The journals that are ours, for whoever commits: by partition, with their epochs.
+#[derive(Default)]
+pub(super) struct Points {
+    journals: Mutex<HashMap<i32, (u64, Journal)>>,
+}
+
+impl Points {
+    /// The recovery point of a partition's epoch, once it is restored.
+    pub(super) fn of(&self, partition: i32, epoch: u64, watermark: i64) -> Option<String> {
+        let journals = self.lock();
+        let (_, journal) = journals.get(&partition).filter(|(own, _)| *own == epoch)?;
+        Some(journal.recovery_point(watermark))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<i32, (u64, Journal)>> {
+        self.journals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Partition {
     epoch: u64,
     /// The journal and what it holds, once restored.
-    journal: Option<(Journal, Table)>,
+    journal: Option<(Writers, Table)>,
     stop: Stop,
     running: usize,
-    revoked: bool,
+    state: State,
     /// When what still runs is cancelled.
     give_up: Option<Instant>,
+}
+
+/// What becomes of a partition once none of its turns runs any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is ours.
+    Ours,
+    /// Its journal is over: it is taken over again.
+    Over,
+    /// It goes to another worker.
+    Revoked,
 }
 
 #[derive(Default)]
@@ -73,6 +121,15 @@ struct Lane {
     jobs: VecDeque<Job>,
     running: bool,
     partition: Option<i32>,
+}
+
+impl Partition {
+    /// Stops its turns: at their next step boundary, and what still runs then when its time is over.
+    fn stop(&mut self, state: State, drain_timeout: Duration) {
+        self.state = state;
+        self.stop.boundary.cancel();
+        self.give_up.get_or_insert(Instant::now() + drain_timeout);
+    }
 }
 
 struct Ended {
@@ -84,7 +141,23 @@ struct Ended {
     outcome: Result<Done, Halt>,
 }
 
-type Restored = (i32, u64, Option<(Journal, Table)>);
+type Taken = (i32, u64, Result<(Restored, Option<Transactions>), journal::Error>);
+
+/// How the ends of turns are written, where they are promised exactly once.
+#[derive(Clone)]
+pub(super) struct Transactional {
+    /// The settings of a transactional producer.
+    pub client: ClientConfig,
+    /// `GROUP-TURNS_TOPIC`; the partition follows (rule 6).
+    pub id: String,
+}
+
+impl Transactional {
+    async fn open(&self, partition: i32) -> Result<Transactions, journal::Error> {
+        let id = format!("{}-{partition}", self.id);
+        Transactions::open(self.client.clone(), &id).await.map_err(journal::Error::Log)
+    }
+}
 
 impl Supervisor {
     pub(super) fn new(
@@ -93,6 +166,8 @@ impl Supervisor {
         consumer: Handle,
         log: Arc<dyn Log>,
         member: Member,
+        points: Arc<Points>,
+        transactional: Option<Transactional>,
     ) -> Self {
         Self {
             shared,
@@ -105,6 +180,9 @@ impl Supervisor {
             ready: VecDeque::new(),
             turns: JoinSet::new(),
             restores: JoinSet::new(),
+            tails: JoinSet::new(),
+            points,
+            transactional,
         }
     }
 
@@ -127,8 +205,13 @@ impl Supervisor {
                 Some(ended) = self.turns.join_next() => {
                     ended.map_err(Error::from).and_then(|ended| self.ended(ended))
                 }
-                Some(restored) = self.restores.join_next() => {
-                    restored.map_err(Error::from).map(|restored| self.restored(restored))
+                Some(taken) = self.restores.join_next() => match taken {
+                    Ok(taken) => self.restored(taken),
+                    Err(error) if error.is_cancelled() => Ok(()),
+                    Err(error) => Err(error.into()),
+                },
+                Some(over) = self.tails.join_next() => {
+                    over.map_err(Error::from).map(|(partition, epoch, why)| self.over(partition, epoch, &why))
                 }
                 () = at(give_up) => {
                     self.give_up();
@@ -158,29 +241,40 @@ impl Supervisor {
         }
         while !self.turns.is_empty() {
             let give_up = self.partitions.values().filter_map(|p| p.give_up).min();
-            tokio::select! {
+            let step = tokio::select! {
                 Some(event) = events.recv() => self.event_while_draining(event),
                 Some(ended) = self.turns.join_next() => {
-                    if let Err(error) = ended.map_err(Error::from).and_then(|ended| self.ended(ended)) {
-                        tracing::error!(%error, "while draining");
-                    }
+                    ended.map_err(Error::from).and_then(|ended| self.ended(ended))
                 }
-                () = at(give_up) => self.give_up(),
+                // What still waits for a confirmation depends on the tails.
+                Some(over) = self.tails.join_next() => {
+                    over.map_err(Error::from).map(|(partition, epoch, why)| self.over(partition, epoch, &why))
+                }
+                () = at(give_up) => {
+                    self.give_up();
+                    Ok(())
+                }
+            };
+            if let Err(error) = step {
+                tracing::error!(%error, "while draining");
             }
         }
     }
 
-    fn event_while_draining(&mut self, event: Event) {
+    fn event_while_draining(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Revoked { partition, epoch } => self.revoked(partition, epoch),
-            Event::Failed(error) => tracing::error!(error, "while draining"),
+            Event::Failed(error) => return Err(Error::Consumer(error)),
             Event::Assigned { .. } | Event::Records(_) => {}
         }
+        Ok(())
     }
 
     fn event(&mut self, event: Event) -> Result<(), Error> {
         match event {
-            Event::Assigned { partition, epoch, from } => self.assigned(partition, epoch, from),
+            Event::Assigned { partition, epoch, from, metadata } => {
+                self.assigned(epoch, TakeOver { partition, watermark: from, metadata });
+            }
             Event::Records(records) => records.into_iter().for_each(|record| self.enqueue(record)),
             Event::Revoked { partition, epoch } => self.revoked(partition, epoch),
             Event::Failed(error) => return Err(Error::Consumer(error)),
@@ -188,34 +282,55 @@ impl Supervisor {
         Ok(())
     }
 
-    fn assigned(&mut self, partition: i32, epoch: u64, from: Option<i64>) {
+    fn assigned(&mut self, epoch: u64, what: TakeOver) {
         let boundary = CancellationToken::new();
         let state = Partition {
             epoch,
             journal: None,
             stop: Stop { boundary: boundary.clone(), now: CancellationToken::new() },
             running: 0,
-            revoked: false,
+            state: State::Ours,
             give_up: None,
         };
-        self.partitions.insert(partition, state);
+        self.partitions.insert(what.partition, state);
         let (log, member) = (Arc::clone(&self.log), self.member.clone());
+        let transactional = self.transactional.clone();
+        let take_over = async move |what: &TakeOver| {
+            // First, so that what an earlier owner left open is decided before the journal is read (rule 6).
+            let transactions = match transactional {
+                Some(transactional) => Some(transactional.open(what.partition).await?),
+                None => None,
+            };
+            Ok((journal::restore(log, &member, what).await?, transactions))
+        };
         self.restores.spawn(async move {
             let restored = tokio::select! {
-                restored = restore(log, &member, partition, from.unwrap_or(0)) => Some(restored),
-                () = boundary.cancelled() => None,
+                restored = take_over(&what) => restored,
+                () = boundary.cancelled() => Err(journal::Error::Log("the partition went away".into())),
             };
-            (partition, epoch, restored)
+            (what.partition, epoch, restored)
         });
     }
 
-    fn restored(&mut self, (partition, epoch, restored): Restored) {
-        let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch && !p.revoked);
-        if let (Some(state), Some((journal, table))) = (current, restored) {
-            tracing::info!(partition, epoch, open_turns = table.open_turns(), "partition ready");
-            state.journal = Some((journal, table));
-            self.consumer.send(Command::Ready { partition, epoch });
+    fn restored(&mut self, (partition, epoch, restored): Taken) -> Result<(), Error> {
+        let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch);
+        let Some(state) = current.filter(|p| p.state == State::Ours) else {
+            return Ok(());
+        };
+        match restored {
+            Ok((Restored { journal, table, events }, transactions)) => {
+                let open_turns = table.open_turns();
+                tracing::info!(partition, epoch, events, open_turns, "partition ready");
+                let writers = Writers { journal: journal.clone(), transactions };
+                state.journal = Some((writers, table));
+                self.points.lock().insert(partition, (epoch, journal.clone()));
+                self.tails.spawn(async move { (partition, epoch, journal.follow().await) });
+                self.consumer.send(Command::Ready { partition, epoch });
+            }
+            Err(why @ journal::Error::Foreign { .. }) => return Err(Error::Foreign { partition, why }),
+            Err(why) => self.over(partition, epoch, &why),
         }
+        Ok(())
     }
 
     fn enqueue(&mut self, record: Record) {
@@ -278,11 +393,11 @@ impl Supervisor {
     /// False: there is nothing to run. The record has ended before, or is no longer ours.
     fn start(&mut self, job: Job) -> bool {
         let Record { partition, epoch, offset, .. } = job.record;
-        let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch && !p.revoked);
-        let Some(state) = current else {
+        let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch);
+        let Some(state) = current.filter(|p| p.state == State::Ours) else {
             return false;
         };
-        let Some((journal, table)) = &mut state.journal else {
+        let Some((writers, table)) = &mut state.journal else {
             return false;
         };
         let (session, turn) = (job.identity.session.clone(), job.identity.turn.clone());
@@ -294,12 +409,12 @@ impl Supervisor {
             return false;
         }
         let log = if reused { journal::TurnLog::default() } else { table.take(&session, &turn) };
-        let (shared, journal, stop) = (Arc::clone(&self.shared), journal.clone(), state.stop.clone());
+        let (shared, writers, stop) = (Arc::clone(&self.shared), writers.clone(), state.stop.clone());
         state.running += 1;
         self.turns.spawn(async move {
             let outcome = match reused {
-                true => driver::reused(&shared, journal, job).await,
-                false => driver::run(&shared, journal, job, log, &stop).await,
+                true => driver::reused(&shared, writers, job).await,
+                false => driver::run(&shared, writers, job, log, &stop).await,
             };
             Ended { session, turn, partition, epoch, offset, outcome }
         });
@@ -319,33 +434,61 @@ impl Supervisor {
         }
         self.report_drained(partition);
         self.next_of(session.clone());
-        match outcome {
-            Ok(_) => Ok(()),
-            Err(halt) => {
+        let halt = match outcome {
+            Ok(_) => return Ok(()),
+            Err(halt) => halt,
+        };
+        if let Some(fatal) = self.log.fatal() {
+            return Err(Error::Producer(fatal));
+        }
+        match &halt {
+            Halt::Outbox(error) if error.is_lasting() => {
                 let why = halt.to_string();
                 Err(Error::Turn { session, turn, partition, offset, why })
+            }
+            Halt::Outbox(error) => {
+                self.over(partition, epoch, &journal::Error::Log(error.to_string()));
+                Ok(())
+            }
+            Halt::Journal(why) => {
+                self.over(partition, epoch, why);
+                Ok(())
             }
         }
     }
 
+    /// The partition's journal is over: its turns stop, and once none runs it is taken over again (rule 11).
+    fn over(&mut self, partition: i32, epoch: u64, why: &journal::Error) {
+        let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch);
+        if let Some(state) = current.filter(|p| p.state == State::Ours) {
+            tracing::warn!(partition, epoch, reason = %why, running = state.running, "partition restarts");
+            state.stop(State::Over, self.limits.drain_timeout);
+        }
+        self.report_drained(partition);
+    }
+
     /// Stops the partition's turns at their next step boundary; those that wait never start.
     fn revoked(&mut self, partition: i32, epoch: u64) {
-        if let Some(state) = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
-            state.revoked = true;
-            state.stop.boundary.cancel();
-            state.give_up.get_or_insert(Instant::now() + self.limits.drain_timeout);
+        match self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
+            Some(state) => state.stop(State::Revoked, self.limits.drain_timeout),
+            // It was about to be taken over again.
+            None => self.consumer.send(Command::Drained { partition, epoch }),
         }
         self.report_drained(partition);
     }
 
     fn report_drained(&mut self, partition: i32) {
-        if let Some(state) = self.partitions.get(&partition)
-            && state.revoked
-            && state.running == 0
-        {
-            self.consumer.send(Command::Drained { partition, epoch: state.epoch });
-            self.partitions.remove(&partition);
-        }
+        let Some(state) = self.partitions.get(&partition).filter(|p| p.running == 0) else {
+            return;
+        };
+        let epoch = state.epoch;
+        let command = match state.state {
+            State::Ours => return,
+            State::Over => Command::Restart { partition, epoch },
+            State::Revoked => Command::Drained { partition, epoch },
+        };
+        self.consumer.send(command);
+        self.partitions.remove(&partition);
     }
 
     /// Cancels what still runs on partitions whose drain has taken too long.
@@ -392,22 +535,5 @@ async fn at(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Restores a partition's journal, again until it works: without it, nothing may run.
-async fn restore(log: Arc<dyn Log>, member: &Member, partition: i32, watermark: i64) -> (Journal, Table) {
-    let mut backoff = Backoff::forever();
-    loop {
-        match journal::restore(Arc::clone(&log), member, partition, None, watermark).await {
-            Ok((journal, mut table)) => {
-                table.restored();
-                return (journal, table);
-            }
-            Err(error) => {
-                tracing::warn!(partition, %error, "the journal cannot be restored, trying again");
-                backoff.wait().await;
-            }
-        }
     }
 }

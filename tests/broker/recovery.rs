@@ -152,7 +152,6 @@ fn a_tool_that_outlasts_a_revocation_runs_again_on_the_other_worker() {
 }
 
 #[test]
-#[ignore = "now and then it runs one more tool: nothing confirms its appends (design, section 4, rules 2, 10, 12)"]
 fn a_worker_that_was_thought_dead_adds_nothing_to_a_turn_that_another_has_ended() {
     let mill = Setup::ledger("zombie").ready();
     let mut first = mill.ready_worker();

@@ -26,9 +26,9 @@ fn unknown_fields() {
             "turnmill.toml:1: kafak: unknown field; expected one of `kafka`, `topics`, `worker`, `admin`, `tools`, \
              `agents`, `mcp_servers`",
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
-             `drain_timeout`, `delivery`",
+             `drain_timeout`, `delivery`, `max_redeliveries`",
             "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `system`, `model`, `tools`, \
-             `turn_tools`, `max_tool_calls`, `script`",
+             `turn_tools`, `max_tool_calls`, `max_duration`, `script`",
         ]
     );
 }
@@ -76,10 +76,6 @@ fn wrong_types_and_values() {
             "1: worker.delivery: expected `at-least-once` or `exactly-once`; got \"x\"",
         ),
         ("worker.delivery = 1", "1: worker.delivery: expected a string; got 1"),
-        (
-            "worker.delivery = \"exactly-once\"",
-            "1: worker.delivery: \"exactly-once\" is not in this version; use \"at-least-once\"",
-        ),
         ("admin.listen = 9464", "1: admin.listen: expected an address such as \"127.0.0.1:9464\"; got 9464"),
         (
             "admin.listen = \"x\"",

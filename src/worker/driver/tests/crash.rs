@@ -48,16 +48,7 @@ async fn a_worker_may_lose_everything_from_any_append_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_may_lose_any_one_append() {
-    for shape in shapes::all().into_iter().filter(|shape| shape.name != "fatal") {
-        for one in 0..appends(&shape).await {
-            survive(&shape, &[Fault::Only(one)]).await;
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_turn_fails_of_is_on_the_log_before_its_answer() {
-    for shape in shapes::all().into_iter().filter(|shape| shape.name == "fatal") {
+    for shape in shapes::all() {
         for one in 0..appends(&shape).await {
             survive(&shape, &[Fault::Only(one)]).await;
         }

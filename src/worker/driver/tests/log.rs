@@ -112,14 +112,16 @@ impl Log for Lossy {
         }))
     }
 
-    async fn scan(
-        &self,
-        partition: i32,
-        from: Option<i64>,
-        to: i64,
-        visit: &mut (dyn for<'r> FnMut(i64, &'r [u8]) + Send),
-    ) -> Result<(), journal::Error> {
-        self.inner.scan(partition, from, to, visit).await
+    async fn begin(&self, partition: i32) -> Result<i64, journal::Error> {
+        self.inner.begin(partition).await
+    }
+
+    fn scan(&self, partition: i32, from: Option<i64>, to: i64) -> Box<dyn Entries> {
+        self.inner.scan(partition, from, to)
+    }
+
+    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
+        self.inner.tail(partition, from)
     }
 
     fn max_record_bytes(&self) -> usize {

@@ -28,7 +28,7 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::config::{Agent, Config, Topics};
 use crate::journal::memory::MemoryLog;
-use crate::journal::{Log, Member};
+use crate::journal::{Entries, Log, Member, Restored, TakeOver};
 use crate::model::Model;
 use crate::record::read_turn;
 use crate::turn::{Message, ReplyCall};
@@ -117,20 +117,37 @@ impl World {
     /// A worker comes up, restores the partition and is given the record; as the supervisor does it.
     async fn deliver(&self, log: Arc<dyn Log>) -> Delivered {
         let shared = self.shared();
-        let member = Member { group: "g".into(), turns_topic: "agent.turns".into(), name: "w".into() };
-        let (journal, mut table) = match journal::restore(log, &member, 0, None, 7).await {
+        let member = Member {
+            group: "g".into(),
+            turns_topic: "agent.turns".into(),
+            name: "w".into(),
+            topic_id: "t".into(),
+            exactly_once: false,
+        };
+        let what = TakeOver { partition: 0, watermark: Some(7), metadata: String::new() };
+        let Restored { journal, mut table, .. } = match journal::restore(log, &member, &what).await {
             Ok(restored) => restored,
             Err(error) => return Delivered::Halted(error.into()),
         };
+        let tail = journal.clone();
+        let to = Writers { journal, transactions: None };
+        let over = async { Delivered::Halted(tail.follow().await.into()) };
         let job = self.job();
         let Identity { session, turn, input } = job.identity.clone();
-        let outcome = match table.ended(&session, &turn) {
-            _ if table.is_dead(job.record.offset) => return Delivered::Skipped,
-            Some(end) if end.input == input => return Delivered::Skipped,
-            Some(_) => reused(&shared, journal, job).await,
-            None => run(&shared, journal, job, table.take(&session, &turn), &self.stop).await,
+        let work = async {
+            let outcome = match table.ended(&session, &turn) {
+                _ if table.is_dead(job.record.offset) => return Delivered::Skipped,
+                Some(end) if end.input == input => return Delivered::Skipped,
+                Some(_) => reused(&shared, to, job).await,
+                None => run(&shared, to, job, table.take(&session, &turn), &self.stop).await,
+            };
+            outcome.map_or_else(Delivered::Halted, Delivered::Done)
         };
-        outcome.map_or_else(Delivered::Halted, Delivered::Done)
+        tokio::select! {
+            biased;
+            delivered = work => delivered,
+            over = over => over,
+        }
     }
 
     /// Delivers the record where nothing goes wrong any more.
@@ -150,7 +167,8 @@ impl World {
             partition: 0,
             epoch: 1,
             offset: self.offset,
-            timestamp: Some(1),
+            // Far from any deadline.
+            timestamp: Some(4_000_000_000_000),
             key: Some(b"key".to_vec()),
             value: Some(self.turn.clone()),
             headers: vec![("own".into(), self.own_header.clone())],
@@ -176,7 +194,9 @@ impl World {
             registry,
             deps: Deps::none(),
             outbox: Outbox::new(self.outside.clone(), &Topics::default()),
+            cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),
+            max_redeliveries: 5,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::record::dead_letter;
 /// Lengths of a text around the one at which an event of it is too large.
 fn around_the_bound() -> impl Iterator<Item = usize> {
     let max = MemoryLog::default().max_record_bytes();
-    (max - 1200..max + 100).step_by(20)
+    (max - 1200..max + 100).step_by(40)
 }
 
 /// Whatever the length, the turn ends, and its end is on the log once.

@@ -1,0 +1,165 @@
+//! A claimed partition while it is ours: its tail, read on, says what is confirmed and whether somebody else
+//! has claimed it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::Error;
+use super::claims::Claims;
+use super::peek::{self, Peek};
+use super::point::{self, FirstEvents, Point};
+
+/// What the tail has told so far.
+pub(super) struct Live {
+    fence: i64,
+    topic_id: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Everything below was read.
+    position: i64,
+    claims: Claims,
+    first: FirstEvents,
+    /// Who waits for the tail to pass an offset.
+    waiters: BTreeMap<i64, oneshot::Sender<Result<(), Error>>>,
+    /// Why the journal is over.
+    over: Option<Error>,
+}
+
+impl Live {
+    /// The tail begins behind the claim at `fence`; `claims` and `first` are what the restore has learned.
+    pub(super) fn new(fence: i64, topic_id: &str, claims: Claims, first: FirstEvents) -> Self {
+        let state = State { position: fence + 1, claims, first, waiters: BTreeMap::new(), over: None };
+        Self { fence, topic_id: topic_id.to_owned(), state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The offset of our claim.
+    pub(super) fn fence(&self) -> i64 {
+        self.fence
+    }
+
+    /// Takes in a record of the tail. Whoever waits for what it passes is told.
+    ///
+    /// # Errors
+    /// It is a claim above ours: the journal is over (design rule 11).
+    pub(super) fn pass(&self, offset: i64, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let mut state = self.state();
+        match peek::event(key, value) {
+            Peek::Claim if offset > self.fence => {
+                state.claims.learn(offset);
+                let error = Error::Superseded { claim: offset };
+                // What was written before the claim is valid; what comes after it is void.
+                state.advance(offset);
+                drop(state);
+                self.end(error.clone());
+                return Err(error);
+            }
+            Peek::OfTurn { input_offset } => state.first.note(input_offset, offset),
+            Peek::Claim | Peek::Other => {}
+        }
+        state.advance(offset + 1);
+        Ok(())
+    }
+
+    /// Waits until the tail has read past `offset` without meeting a claim above ours: only then is an event
+    /// of ours confirmed (design rule 12).
+    ///
+    /// # Errors
+    /// Another claim lies before the event, or the tail has ended and nobody can know.
+    pub(super) async fn confirmed(&self, offset: i64) -> Result<(), Error> {
+        let passed = {
+            let mut state = self.state();
+            if state.position > offset {
+                return Ok(());
+            }
+            if let Some(error) = &state.over {
+                return Err(error.clone());
+            }
+            let (waiter, passed) = oneshot::channel();
+            state.waiters.insert(offset, waiter);
+            passed
+        };
+        passed.await.unwrap_or_else(|_| Err(Error::Log("the tail was closed".into())))
+    }
+
+    /// The journal is over: nothing is confirmed any more.
+    pub(super) fn end(&self, error: Error) {
+        let mut state = self.state();
+        for (_, waiter) in std::mem::take(&mut state.waiters) {
+            let _ = waiter.send(Err(error.clone()));
+        }
+        state.over.get_or_insert(error);
+    }
+
+    /// What to commit beside this watermark.
+    pub(super) fn point(&self, watermark: i64) -> Point {
+        let mut state = self.state();
+        let State { position, claims, first, .. } = &mut *state;
+        let point = point::point(first, claims, watermark, *position, &self.topic_id);
+        claims.prune(point.from);
+        point
+    }
+}
+
+impl State {
+    /// Everything below `position` was read, and all of ours below it is valid.
+    fn advance(&mut self, position: i64) {
+        self.position = position;
+        let waiting = self.waiters.split_off(&position);
+        for (_, waiter) in std::mem::replace(&mut self.waiters, waiting) {
+            let _ = waiter.send(Ok(()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live() -> Live {
+        Live::new(10, "t", Claims::new(Some(10)), FirstEvents::default())
+    }
+
+    #[tokio::test]
+    async fn an_event_is_confirmed_once_the_tail_has_passed_it() {
+        let live = live();
+        let confirmed = live.confirmed(12);
+        tokio::pin!(confirmed);
+        live.pass(11, b"s/t/m0@10", b"{}").unwrap();
+        assert!(futures_util::poll!(&mut confirmed).is_pending());
+        live.pass(12, b"s/t/m0@10", b"{}").unwrap();
+        assert!(confirmed.await.is_ok());
+        assert!(live.confirmed(11).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_higher_claim_voids_what_comes_after_it_and_nothing_before() {
+        let live = live();
+        let (before, after) = (live.confirmed(11), live.confirmed(13));
+        tokio::pin!(before, after);
+        assert!(futures_util::poll!(&mut before).is_pending());
+        assert!(futures_util::poll!(&mut after).is_pending());
+        let error = live.pass(12, b"claim@x", b"{}").unwrap_err();
+        assert!(matches!(error, Error::Superseded { claim: 12 }));
+        assert!(before.await.is_ok());
+        assert!(after.await.is_err());
+        assert!(live.confirmed(13).await.is_err());
+    }
+
+    #[test]
+    fn a_point_knows_the_first_events_of_what_may_come_again() {
+        let live = live();
+        live.pass(11, b"s/t/turn:start@10", br#"{"type":"turn:start","fence":10,"input_offset":5}"#).unwrap();
+        live.pass(12, b"s/u/turn:start@10", br#"{"type":"turn:start","fence":10,"input_offset":7}"#).unwrap();
+        assert_eq!((live.point(5).from, live.point(5).floor), (11, Some(10)));
+        assert_eq!(live.point(6).from, 12);
+        assert_eq!(live.point(8).from, 13);
+    }
+}

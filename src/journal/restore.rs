@@ -1,0 +1,172 @@
+//! Taking a partition over: claim, read, merge (rules 7 to 9).
+
+use std::sync::Arc;
+
+use super::claims::Claims;
+use super::live::Live;
+use super::point::{FirstEvents, Point, Unusable};
+use super::table::Table;
+use super::{Error, Journal, Log, encode, peek};
+use crate::record::{Claim, EventType, StepEvent};
+
+/// Who takes a partition over.
+#[derive(Debug, Clone)]
+pub(crate) struct Member {
+    /// The consumer group.
+    pub group: String,
+    /// The topic whose turns are recorded.
+    pub turns_topic: String,
+    /// The worker, for people.
+    pub name: String,
+    /// The id of the events topic.
+    pub topic_id: String,
+    /// Whether ends of turns are written in transactions: a committed one counts whatever its fence (rule 26).
+    pub exactly_once: bool,
+}
+
+/// What is taken over, and from where.
+#[derive(Debug, Clone)]
+pub(crate) struct TakeOver {
+    /// The partition.
+    pub partition: i32,
+    /// The lowest offset of the turns that is not finished; none where nothing was committed.
+    pub watermark: Option<i64>,
+    /// What was committed beside it.
+    pub metadata: String,
+}
+
+/// A partition that was taken over.
+pub(crate) struct Restored {
+    /// Its writer.
+    pub journal: Journal,
+    /// What was recorded before the claim.
+    pub table: Table,
+    /// How many events were read.
+    pub events: usize,
+}
+
+/// Takes a partition over: appends a claim, reads from the recovery point up to it, and merges what it read. The
+/// claim is the barrier: everything written before it is in the table, and nothing that another worker writes
+/// after it counts.
+///
+/// # Errors
+/// The log does not answer, or belongs to somebody else.
+pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver) -> Result<Restored, Error> {
+    let partition = what.partition;
+    let fence = claim(&*log, member, partition).await?;
+    let begin = log.begin(partition).await?;
+    let watermark = what.watermark.unwrap_or(0);
+    let point =
+        Point::read(&what.metadata, watermark, &member.topic_id).and_then(|point| point.within(begin, fence));
+    if let Err(why) = &point {
+        report(partition, watermark, why);
+    }
+    let floor = point.as_ref().ok().and_then(|point| point.floor);
+    let from = point.ok().map(|point| point.from);
+    let mut reading = Reading {
+        claims: Claims::new(floor),
+        first: FirstEvents::default(),
+        table: Table::new(watermark),
+        events: 0,
+    };
+    if from.is_none() && begin > 0 {
+        // Claims before the beginning of the log are gone; only the events that carry them as their fence still
+        // tell of them, maybe after the event that they make void.
+        reading.learn_fences(&*log, partition, fence).await?;
+    }
+    reading.read(&*log, member, partition, from, fence).await?;
+    let Reading { mut claims, first, mut table, events } = reading;
+    claims.learn(fence);
+    table.restored();
+    let live = Arc::new(Live::new(fence, &member.topic_id, claims, first));
+    Ok(Restored { journal: Journal { log, partition, live }, table, events })
+}
+
+async fn claim(log: &dyn Log, member: &Member, partition: i32) -> Result<i64, Error> {
+    let mut claim = StepEvent::new(EventType::Claim);
+    claim.claim = Some(Claim {
+        nonce: uuid::Uuid::new_v4().to_string(),
+        group: member.group.clone(),
+        turns_topic: member.turns_topic.clone(),
+        member: member.name.clone(),
+    });
+    let (key, value) = encode(&claim)?;
+    log.append(partition, key, value).await?.await
+}
+
+fn report(partition: i32, watermark: i64, why: &Unusable) {
+    match why {
+        // A group at its very start has nothing to tell.
+        Unusable::None if watermark == 0 => {}
+        why => tracing::warn!(
+            partition,
+            watermark,
+            reason = %why,
+            "the recovery point cannot be used: the events partition is read from its beginning"
+        ),
+    }
+}
+
+struct Reading {
+    claims: Claims,
+    first: FirstEvents,
+    table: Table,
+    events: usize,
+}
+
+impl Reading {
+    async fn learn_fences(&mut self, log: &dyn Log, partition: i32, to: i64) -> Result<(), Error> {
+        let mut entries = log.scan(partition, None, to);
+        while let Some(entry) = entries.next().await {
+            if let Some(fence) = peek::fence(&entry?.key) {
+                self.claims.learn(fence);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(
+        &mut self,
+        log: &dyn Log,
+        member: &Member,
+        partition: i32,
+        from: Option<i64>,
+        to: i64,
+    ) -> Result<(), Error> {
+        let mut entries = log.scan(partition, from, to);
+        while let Some(entry) = entries.next().await {
+            let entry = entry?;
+            match serde_json::from_slice::<StepEvent>(&entry.value) {
+                Ok(event) => self.event(member, entry.offset, event)?,
+                // Not ours, or from a later version: no step of a turn that this version runs.
+                Err(error) => {
+                    tracing::warn!(partition, offset = entry.offset, %error, "an event cannot be read, skipped");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, member: &Member, offset: i64, event: StepEvent) -> Result<(), Error> {
+        self.events += 1;
+        if let Some(claim) = event.claim {
+            if claim.group != member.group || claim.turns_topic != member.turns_topic {
+                return Err(Error::Foreign { group: claim.group, turns_topic: claim.turns_topic });
+            }
+            self.claims.learn(offset);
+            return Ok(());
+        }
+        if let Some(input) = event.input_offset {
+            self.first.note(input, offset);
+        }
+        // An event proves its claim (rule 2).
+        let fence = event.fence.unwrap_or(-1);
+        self.claims.learn(fence);
+        let committed = member.exactly_once && event.kind == EventType::TurnEnd;
+        match committed || self.claims.accept(fence, offset) {
+            true => self.table.apply(offset, event),
+            false => self.table.apply_void(event),
+        }
+        Ok(())
+    }
+}

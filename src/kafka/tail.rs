@@ -1,0 +1,194 @@
+//! Reading the events partitions that are ours, from where each restore begins and on, for as long as they are
+//! ours.
+
+use std::collections::HashMap;
+use std::sync::mpsc as sync_mpsc;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tokio::sync::mpsc;
+
+/// How long a poll waits for a record; also how late a request may be noticed when nothing comes.
+const POLL: Duration = Duration::from_millis(10);
+/// How many records of a partition may wait for its reader.
+const AHEAD: usize = 8_192;
+
+/// A record of a tail.
+#[derive(Debug)]
+pub(crate) struct Tailed {
+    pub offset: i64,
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+impl Tailed {
+    pub(super) fn of(message: &BorrowedMessage<'_>) -> Self {
+        Self {
+            offset: message.offset(),
+            key: message.key().unwrap_or_default().to_vec(),
+            value: message.payload().unwrap_or_default().to_vec(),
+        }
+    }
+}
+
+/// What a tail brings: records in the order of the log, or its end.
+pub(crate) type Tail = mpsc::Receiver<Result<Tailed, String>>;
+
+struct Request {
+    partition: i32,
+    from: Option<i64>,
+    sender: mpsc::Sender<Result<Tailed, String>>,
+}
+
+/// The thread that reads all tails of a topic with one client. It ends when this is dropped.
+pub(crate) struct Tails {
+    /// Until it is dropped.
+    requests: Option<sync_mpsc::Sender<Request>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Tails {
+    /// Waits until the thread has closed its client, some milliseconds.
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Tails {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The client or the thread cannot be made.
+    pub(crate) fn start(client: &ClientConfig, topic: &str) -> Result<Self, String> {
+        let consumer = client.create_with_context(Context).map_err(|e| super::client::explain(&e))?;
+        let (requests, incoming) = sync_mpsc::channel();
+        let reader = Reader { consumer, topic: topic.to_owned(), tails: HashMap::new() };
+        let thread = std::thread::Builder::new()
+            .name("turnmill-tail".into())
+            .spawn(move || reader.run(&incoming))
+            .map_err(|e| format!("the tail thread cannot be started: {e}"))?;
+        Ok(Self { requests: Some(requests), thread: Some(thread) })
+    }
+
+    /// Reads a partition from `from`, or from the beginning of the log, on. A tail that was open for the same
+    /// partition ends. Dropping the receiver ends this one.
+    pub(crate) fn open(&self, partition: i32, from: Option<i64>) -> Tail {
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        // A thread that has ended drops the sender, which the receiver hears of.
+        if let Some(requests) = &self.requests {
+            let _ = requests.send(Request { partition, from, sender });
+        }
+        receiver
+    }
+}
+
+struct Context;
+
+impl ClientContext for Context {
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "kafka client error");
+    }
+}
+
+impl ConsumerContext for Context {}
+
+struct Reader {
+    consumer: BaseConsumer<Context>,
+    topic: String,
+    tails: HashMap<i32, mpsc::Sender<Result<Tailed, String>>>,
+}
+
+impl Reader {
+    fn run(mut self, requests: &sync_mpsc::Receiver<Request>) {
+        loop {
+            loop {
+                match requests.try_recv() {
+                    Ok(request) => self.begin(request),
+                    Err(sync_mpsc::TryRecvError::Empty) => break,
+                    Err(sync_mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+            self.drop_abandoned();
+            self.poll();
+        }
+    }
+
+    fn begin(&mut self, request: Request) {
+        let Request { partition, from, sender } = request;
+        if self.tails.remove(&partition).is_some() {
+            self.unassign(partition);
+        }
+        let start = from.map_or(Offset::Beginning, Offset::Offset);
+        let mut list = TopicPartitionList::new();
+        let begun = (list.add_partition_offset(&self.topic, partition, start))
+            .and_then(|()| self.consumer.incremental_assign(&list));
+        match begun {
+            Ok(()) => {
+                self.tails.insert(partition, sender);
+            }
+            Err(error) => {
+                let _ = sender.blocking_send(Err(error.to_string()));
+            }
+        }
+    }
+
+    fn drop_abandoned(&mut self) {
+        let abandoned: Vec<i32> =
+            self.tails.iter().filter(|(_, sender)| sender.is_closed()).map(|(p, _)| *p).collect();
+        for partition in abandoned {
+            self.tails.remove(&partition);
+            self.unassign(partition);
+        }
+    }
+
+    fn unassign(&self, partition: i32) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition(&self.topic, partition);
+        if let Err(error) = self.consumer.incremental_unassign(&list) {
+            tracing::warn!(topic = self.topic, partition, %error, "a tail cannot be ended");
+        }
+    }
+
+    fn poll(&mut self) {
+        let mut wait = POLL;
+        // A bounded batch, so that requests are heard while much comes in.
+        for _ in 0..1_024 {
+            match self.consumer.poll(wait) {
+                None => return,
+                Some(Ok(message)) => {
+                    let partition = message.partition();
+                    let record = Tailed::of(&message);
+                    if let Some(sender) = self.tails.get(&partition) {
+                        // A receiver that is gone is noticed before the next batch.
+                        let _ = sender.blocking_send(Ok(record));
+                    }
+                }
+                Some(Err(KafkaError::PartitionEOF(_))) => {}
+                Some(Err(error)) => self.failed(&error),
+            }
+            wait = Duration::ZERO;
+        }
+    }
+
+    /// The log no longer has where a tail reads: nobody can know what was there. librdkafka does not say of which
+    /// partition, so all tails end; each is opened again.
+    fn failed(&mut self, error: &KafkaError) {
+        let code = error.rdkafka_error_code();
+        if matches!(code, Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange)) {
+            for (partition, sender) in std::mem::take(&mut self.tails) {
+                let _ = sender.blocking_send(Err(format!("the tail is out of range: {error}")));
+                self.unassign(partition);
+            }
+        } else {
+            tracing::warn!(topic = self.topic, %error, "reading the journal");
+        }
+    }
+}
