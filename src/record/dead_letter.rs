@@ -1,4 +1,6 @@
-//! The headers of a dead letter. Key, value and the original headers stay as they were received.
+//! The headers of a dead letter. Key, value and the original headers stay as they were received, unless the
+//! dead-letter topic does not take a record of that size: then the value is left out, and if that is not enough
+//! the key and the original headers too.
 
 /// The code: why the record cannot be run.
 pub const CODE: &str = "turnmill.error.code";
