@@ -99,6 +99,7 @@ struct Partition {
     /// The journal and what it holds, once restored.
     journal: Option<(Writers, Table)>,
     stop: Stop,
+    assigned: std::time::Instant,
     running: usize,
     state: State,
     /// When what still runs is cancelled.
@@ -288,6 +289,7 @@ impl Supervisor {
             epoch,
             journal: None,
             stop: Stop { boundary: boundary.clone(), now: CancellationToken::new() },
+            assigned: std::time::Instant::now(),
             running: 0,
             state: State::Ours,
             give_up: None,
@@ -320,7 +322,8 @@ impl Supervisor {
         match restored {
             Ok((Restored { journal, table, events }, transactions)) => {
                 let open_turns = table.open_turns();
-                tracing::info!(partition, epoch, events, open_turns, "partition ready");
+                let took_ms = driver::elapsed_ms(state.assigned);
+                tracing::info!(partition, epoch, events, open_turns, took_ms, "partition ready");
                 let writers = Writers { journal: journal.clone(), transactions };
                 state.journal = Some((writers, table));
                 self.points.lock().insert(partition, (epoch, journal.clone()));

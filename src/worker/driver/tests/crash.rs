@@ -1,4 +1,4 @@
-//! Workers that lose appends or die while the outside remembers what they did: whatever happened, one key
+//! Workers that lose appends, die or are taken over while the outside remembers what they did: whatever happened, one key
 //! carries one input, one result is published, and the next worker completes the turn.
 
 use super::*;
@@ -74,6 +74,24 @@ async fn two_workers_may_fail_one_after_the_other() {
                 survive(&shape, &[Fault::From(first), Fault::Death(second)]).await;
                 survive(&shape, &[Fault::Only(first), Fault::From(second)]).await;
             }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_partition_was_taken_over_at_any_append_starts_nothing_new_and_ends_nothing() {
+    for shape in shapes::all() {
+        // The claim itself comes too early: then there is nobody to take over from.
+        for at in 1..appends(&shape).await {
+            let context = format!("{}, taken over at {at}", shape.name);
+            let world = World::new(&shape);
+            let delivered = Lossy::deliver(&world, Fault::Takeover(at)).await;
+            assert!(
+                matches!(delivered, Some(Delivered::Halted(Halt::Journal(_)))),
+                "{context}: {delivered:?}"
+            );
+            world.check_whole(&context).await;
+            assert!(matches!(world.finish().await, Delivered::Skipped), "{context}");
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// What the events of one turn say.
+/// What the events of one turn say, but for those that a worker wrote after another had claimed the partition.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The numbers of the recorded replies, in order.
@@ -19,6 +19,8 @@ pub(super) struct Facts {
     /// The last attempt that started, by key.
     pub starts: BTreeMap<String, u32>,
     pub outputs: usize,
+    /// The offset of the answer.
+    pub output: Option<usize>,
     pub ends: usize,
     /// Positions with more than one content.
     pub twice: Vec<String>,
@@ -28,7 +30,13 @@ impl Facts {
     pub(super) fn of(events: &[StepEvent]) -> Self {
         let mut facts = Self::default();
         let mut contents = std::collections::HashSet::new();
-        for event in events {
+        let mut claim = None;
+        for (offset, event) in events.iter().enumerate() {
+            if event.kind == EventType::Claim {
+                claim = Some(offset);
+            } else if event.fence.and_then(|fence| usize::try_from(fence).ok()) != claim {
+                continue;
+            }
             let position = event.position.as_ref().map(ToString::to_string).unwrap_or_default();
             let key = event.idempotency_key.as_ref().map(ToString::to_string).unwrap_or_default();
             if !position.is_empty() {
@@ -38,7 +46,10 @@ impl Facts {
                 EventType::ModelReply => facts.replies.push(position[1..].parse().unwrap()),
                 EventType::ToolStart => drop(facts.starts.insert(key, event.attempt.unwrap())),
                 EventType::ToolResult => facts.results.push(key),
-                EventType::TurnOutput => facts.outputs += 1,
+                EventType::TurnOutput => {
+                    facts.outputs += 1;
+                    facts.output = Some(offset);
+                }
                 EventType::TurnEnd => facts.ends += 1,
                 EventType::Claim | EventType::TurnStart => {}
             }
@@ -61,6 +72,8 @@ pub(super) enum Fault {
     Only(usize),
     /// The worker dies when it makes it.
     Death(usize),
+    /// Another worker claims the partition just before it, and completes the turn.
+    Takeover(usize),
 }
 
 /// A log whose acknowledgements take a while, and whose worker has a fault.
@@ -68,23 +81,36 @@ pub(super) struct Lossy {
     inner: Arc<MemoryLog>,
     fault: Fault,
     appends: AtomicUsize,
-    dead: Arc<Notify>,
+    signal: Arc<Signal>,
+}
+
+#[derive(Default)]
+struct Signal {
+    dead: Notify,
+    taken: Notify,
+    resume: Notify,
 }
 
 impl Lossy {
     pub(super) fn new(inner: &Arc<MemoryLog>, fault: Fault) -> Self {
-        let dead = Arc::new(Notify::new());
-        Self { inner: Arc::clone(inner), fault, appends: AtomicUsize::new(0), dead }
+        Self { inner: Arc::clone(inner), fault, appends: AtomicUsize::new(0), signal: Arc::default() }
     }
 
     /// Delivers the record to a worker with this fault. None: it died.
     pub(super) async fn deliver(world: &World, fault: Fault) -> Option<Delivered> {
         let log = Self::new(&world.log, fault);
-        let dead = Arc::clone(&log.dead);
+        let signal = Arc::clone(&log.signal);
+        let successor = async {
+            signal.taken.notified().await;
+            world.finish().await;
+            signal.resume.notify_one();
+            std::future::pending().await
+        };
         tokio::select! {
             biased;
-            () = dead.notified() => None,
+            () = signal.dead.notified() => None,
             delivered = world.deliver(Arc::new(log)) => Some(delivered),
+            delivered = successor => delivered,
         }
     }
 }
@@ -97,10 +123,15 @@ impl Log for Lossy {
             Fault::From(first) => index >= first,
             Fault::Only(one) => index == one,
             Fault::Death(last) if index >= last => {
-                self.dead.notify_one();
+                self.signal.dead.notify_one();
                 return std::future::pending().await;
             }
-            Fault::Death(_) => false,
+            Fault::Takeover(at) if index == at => {
+                self.signal.taken.notify_one();
+                self.signal.resume.notified().await;
+                false
+            }
+            Fault::Death(_) | Fault::Takeover(_) => false,
         };
         let outcome = match lost {
             true => Err(journal::Error::Log("lost".into())),

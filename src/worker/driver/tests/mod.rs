@@ -131,7 +131,11 @@ impl World {
         };
         let tail = journal.clone();
         let to = Writers { journal, transactions: None };
-        let over = async { Delivered::Halted(tail.follow().await.into()) };
+        // Nobody stops the turn of a worker that has lost the partition: it has to find that out itself.
+        let reading = async {
+            tail.follow().await;
+            std::future::pending().await
+        };
         let job = self.job();
         let Identity { session, turn, input } = job.identity.clone();
         let work = async {
@@ -146,7 +150,7 @@ impl World {
         tokio::select! {
             biased;
             delivered = work => delivered,
-            over = over => over,
+            delivered = reading => delivered,
         }
     }
 
@@ -247,8 +251,7 @@ impl World {
         assert!(answers.len() <= 1, "{name}, {context}: two results differ: {answers:?}");
 
         // The log explains itself: a rerun from it alone comes to the same and does nothing.
-        let events = self.log.events();
-        let keep = events.iter().position(|event| event.kind == EventType::TurnOutput).unwrap();
+        let keep = facts.output.unwrap();
         let replay = Self::new(&self.shape);
         replay.log.copy(&self.log, keep);
         replay.finish().await;

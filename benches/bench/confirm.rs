@@ -1,0 +1,68 @@
+//! What it costs to read a record back, over its bare acknowledgement: the price of a confirmed step.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::Message;
+use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::{ClientContext, producer::NoCustomPartitioner};
+use std::sync::mpsc::Sender;
+
+use crate::run::{Result, Run, client};
+
+const RECORDS: usize = 2_000;
+
+struct Acknowledged;
+
+impl ClientContext for Acknowledged {}
+
+impl ProducerContext<NoCustomPartitioner> for Acknowledged {
+    type DeliveryOpaque = Box<Sender<i64>>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, sender: Box<Sender<i64>>) {
+        if let Ok(message) = result {
+            let _ = sender.send(message.offset());
+        }
+    }
+}
+
+/// One record after the other: sent, acknowledged, read back.
+pub fn run(brokers: &str) -> Result<()> {
+    let run = Run::new(brokers, "confirm", 1)?;
+    let topic = run.topic("events");
+    let producer: ThreadedProducer<Acknowledged> = client(brokers)
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("linger.ms", "0")
+        .create_with_context(Acknowledged)?;
+    let reader: BaseConsumer =
+        client(brokers).set("group.id", "bench").set("fetch.wait.max.ms", "100").create()?;
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(&topic, 0, Offset::Beginning)?;
+    reader.assign(&list)?;
+    let value = "x".repeat(400);
+    let (mut acknowledged, mut read) = (Vec::new(), Vec::new());
+    for _ in 0..RECORDS {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let begun = Instant::now();
+        let record =
+            BaseRecord::with_opaque_to(&topic, Box::new(sender)).partition(0).key("k").payload(&value);
+        producer.send(record).map_err(|(error, _)| error)?;
+        let offset = receiver.recv_timeout(Duration::from_secs(30))?;
+        acknowledged.push(begun.elapsed());
+        while reader.poll(Duration::from_secs(30)).ok_or("nothing came")??.offset() < offset {}
+        read.push(begun.elapsed());
+    }
+    producer.flush(Duration::from_secs(10))?;
+    for times in [&mut acknowledged, &mut read] {
+        times.sort();
+    }
+    let (acknowledged, read) = (acknowledged[RECORDS / 2], read[RECORDS / 2]);
+    println!(
+        "\na record of 400 bytes, median of {RECORDS}: acknowledged after {acknowledged:?}, read back after {read:?}, \
+         ratio {:.2}",
+        read.as_secs_f64() / acknowledged.as_secs_f64()
+    );
+    Ok(())
+}
