@@ -8,6 +8,7 @@
 //! | `tracker` | which offsets are finished: the watermark |
 //! | `producer` | records out, each with its own acknowledgement |
 //! | `transactions` | records that become visible together or not at all |
+//! | `watchdog` | ends the process when a call does not come back |
 //! | `reader` | reading topics without a group |
 //! | `scan` | reading one partition between two offsets |
 //! | `tail` | reading partitions on, for as long as they are ours |
@@ -32,6 +33,7 @@ pub(crate) mod topic_id;
 pub(crate) mod topics;
 pub(crate) mod tracker;
 pub(crate) mod transactions;
+mod watchdog;
 
 pub(crate) use rdkafka::ClientConfig;
 

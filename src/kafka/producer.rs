@@ -14,6 +14,7 @@ use rdkafka::util::IntoOpaque;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Header;
+use super::watchdog::watch_call;
 
 /// How many records may wait for their acknowledgement; below librdkafka's own bound, so that a full
 /// queue is waited for here, in order, and not polled for.
@@ -187,6 +188,7 @@ impl Producer {
 
     /// Waits until everything that was handed over is acknowledged or has failed. Blocks.
     pub(crate) fn flush(&self, timeout: Duration) -> Result<(), KafkaError> {
+        let _watched = watch_call("a flush", timeout);
         self.inner.flush(timeout)
     }
 }

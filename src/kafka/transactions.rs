@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Header;
 use super::producer::{Error, Outgoing, build, classify, size};
+use super::watchdog::watch_call;
 
 /// How many turns one transaction ends at most.
 const BATCH: usize = 500;
@@ -137,6 +138,7 @@ type Client = ThreadedProducer<Context>;
 
 fn open(config: &ClientConfig) -> Result<Client, String> {
     let producer: Client = config.create_with_context(Context).map_err(|e| super::client::explain(&e))?;
+    let _watched = watch_call("init_transactions", INIT);
     producer.init_transactions(INIT).map_err(|e| format!("transactions cannot begin: {e}"))?;
     Ok(producer)
 }
@@ -194,6 +196,7 @@ fn without(waiting: Vec<Request>, mut errors: Vec<(usize, Error)>) -> Vec<Reques
 
 fn transaction(producer: &Client, requests: &[Request]) -> Result<(), Fault> {
     let over = |error: KafkaError| Fault::Over(classify(error, "(transaction)", 0));
+    let _watched = watch_call("a transaction", DELIVERY + COMMIT);
     producer.begin_transaction().map_err(over)?;
     let (deliveries, delivered) = sync_mpsc::channel();
     let mut too_large = Vec::new();

@@ -11,6 +11,7 @@ use super::commits::LAST_COMMIT;
 use super::poller::{Partition, Poller};
 use super::{Event, Rebalance};
 use crate::kafka::commit::{self, Committed};
+use crate::kafka::watchdog::watch_call;
 
 /// How long one try to fetch the committed offsets may take.
 const FETCH_COMMITTED: Duration = Duration::from_secs(5);
@@ -65,6 +66,7 @@ impl Poller {
             self.assigning = Some(assigning);
             return;
         }
+        let _watched = watch_call("fetching committed offsets", FETCH_COMMITTED);
         let partitions: Vec<i32> = assigning.list.elements().iter().map(|e| e.partition()).collect();
         let fetched = match partitions.is_empty() {
             true => Ok(Vec::new()),
@@ -199,6 +201,7 @@ impl Poller {
         let Some(state) = self.partitions.get(&partition) else {
             return;
         };
+        let _watched = watch_call("a seek", SEEK);
         let (watermark, metadata) = (state.tracker.watermark(), state.committed.1.clone());
         let mut list = TopicPartitionList::new();
         let sought = list

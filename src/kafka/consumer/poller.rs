@@ -17,6 +17,7 @@ use super::{Command, Context, Event, Options, Record};
 use crate::kafka::commit::Commits;
 use crate::kafka::headers;
 use crate::kafka::tracker::Tracker;
+use crate::kafka::watchdog::watch_call;
 
 /// How long a poll waits for a record; also how late a command may be noticed when nothing comes in.
 const POLL: Duration = Duration::from_millis(10);
@@ -258,6 +259,7 @@ impl Poller {
         self.consumer.context().closing.store(true, Ordering::Relaxed);
         // Its queue first: it must not outlive the client.
         drop(self.commits);
+        let _watched = watch_call("closing the consumer", Duration::ZERO);
         drop(self.consumer);
     }
 }
