@@ -22,7 +22,11 @@ pub(crate) fn init(default: Default) {
         Default::Warnings => "warn",
         Default::Errors => "error",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let given = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
+    let filter = EnvFilter::try_new(given.as_deref().unwrap_or(default)).unwrap_or_else(|error| {
+        eprintln!("warning: RUST_LOG is ignored: {error}");
+        EnvFilter::new(default)
+    });
     let terminal = std::io::stderr().is_terminal();
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);

@@ -3,6 +3,7 @@
 use super::{Context, Error, Exit, print};
 use crate::kafka::client;
 use crate::kafka::producer::{Outgoing, Producer};
+use crate::kafka::topics;
 use crate::record::Control;
 use crate::turn::{SessionId, TurnId};
 
@@ -29,11 +30,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
     let turn_id = TurnId::new(&args.turn).map_err(usage)?;
     let session_id = args.session.as_deref().map(SessionId::new).transpose().map_err(usage)?;
     let topic = &context.config.topics.control;
+    // A producer of its own would take half a minute to notice that it is not there.
+    topics::partitions(&context.config.kafka, topic).await?;
     let failed = |e: String| Error::new(Exit::Failed, format!("the cancel could not be sent: {e}"));
     let control = Control::Cancel { turn_id: turn_id.clone(), session_id };
     let value = serde_json::to_vec(&control).map_err(|e| failed(e.to_string()))?;
-    let producer =
-        Producer::new(&client::producer(&context.config.kafka)).map_err(|e| failed(client::explain(&e)))?;
+    let producer = Producer::new(&client::producer(&context.config.kafka))
+        .map_err(|e| Error::new(Exit::Usage, client::explain(&e)))?;
     let record = Outgoing {
         topic,
         key: Some(turn_id.as_str().as_bytes()),

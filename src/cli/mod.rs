@@ -91,10 +91,7 @@ pub(crate) fn main(app: App) -> ExitCode {
         // Whoever read the output has gone.
         Err(error) if error.message.is_empty() => error.exit.into(),
         Err(error) => {
-            // Without a text, there is nothing to say: whoever read our output has gone.
-            if !error.message.is_empty() {
-                print::error(&error);
-            }
+            print::error(&error);
             error.exit.into()
         }
     }

@@ -5,7 +5,6 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::print::{self, plain_lines};
 use super::{Context, Error, Exit, timeline};
@@ -23,7 +22,8 @@ Examples:
   turnmill submit --agent support --session s-1 --wait 'Where is order 7?'
   turnmill submit --agent support --session s-1 --turn-id t-1 - < question.txt
 
-Sending a turn again under the same session and turn id is safe: it runs once. With --json the turn's id and \
+Sending a turn again under the same session and turn id is safe while the first waits or runs, and as long as \
+the worker remembers it (docs/guarantees.md): it runs once. With --json the turn's id and \
 where it is are printed, or with --wait its result, as it is on the topic. Exit code 1: the turn failed, or \
 no result came in time.")]
 pub(crate) struct Args {
@@ -91,6 +91,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
 struct Sent {
     session: SessionId,
     turn: TurnId,
+    /// The turn was sent under an id of its producer's.
+    named: bool,
     at: Written,
 }
 
@@ -161,12 +163,13 @@ async fn send(context: &Context, turn: Turn) -> Result<Sent, Error> {
         }
         other => failed(other.to_string()),
     })?;
+    let named = turn_id.is_some();
     let turn = turn_id.unwrap_or_else(|| TurnId::of_record(topic, at.partition, at.offset));
-    Ok(Sent { session, turn, at })
+    Ok(Sent { session, turn, named, at })
 }
 
 fn report(context: &Context, sent: &Sent) -> Result<(), Error> {
-    let Sent { session, turn, at } = sent;
+    let Sent { session, turn, at, .. } = sent;
     match context.json {
         true => print::json(&json!({
             "turn_id": turn,
@@ -184,10 +187,12 @@ async fn wait_for(
     timeout: Duration,
     context: &Context,
 ) -> Result<Exit, Error> {
-    let deadline = Instant::now() + timeout;
+    let limit = tokio::time::sleep(timeout);
+    tokio::pin!(limit);
     loop {
-        let Ok(next) = tokio::time::timeout_at(deadline, results.next()).await else {
-            break;
+        let next = tokio::select! {
+            next = results.next() => next,
+            () = &mut limit => break,
         };
         let Some(record) = next.transpose()? else {
             return Err(Error::new(Exit::Failed, "the results topic ended"));
@@ -196,8 +201,10 @@ async fn wait_for(
             return show(&result, context);
         }
     }
-    // A turn that had ended before is not run again, and has no second result.
-    match earlier(sent, context).await? {
+    // A turn that had ended before is not run again, and has no second result. An id that was made from the record
+    // cannot have been sent before.
+    let earlier = if sent.named { earlier(sent, context).await? } else { None };
+    match earlier {
         Some(result) => {
             print::warning("the turn was sent before and has ended; this is its result");
             show(&result, context)
@@ -235,7 +242,7 @@ fn show_text(result: &TurnResult) -> Result<(), Error> {
 }
 
 fn late(sent: &Sent, timeout: Duration, context: &Context) -> Error {
-    let Sent { session, turn, at } = sent;
+    let Sent { session, turn, at, .. } = sent;
     let topic = &context.config.topics.turns;
     let message = format!(
         "no result of turn {turn} of session {session} within {}: the turn is still on topic {topic}, partition \

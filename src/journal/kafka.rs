@@ -61,6 +61,10 @@ impl Log for KafkaLog {
         Box::new(self.scanner.scan(&self.topic, partition, from, to))
     }
 
+    fn whole(&self, partition: i32) -> Box<dyn Entries> {
+        Box::new(self.scanner.whole(&self.topic, partition))
+    }
+
     fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
         Box::new(self.tails.open(partition, Some(from)))
     }

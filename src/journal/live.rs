@@ -98,13 +98,13 @@ impl Live {
         state.over.get_or_insert(error);
     }
 
-    /// What to commit beside this watermark.
-    pub(super) fn point(&self, watermark: i64) -> Point {
+    /// What to commit beside this watermark, and where the tail stands.
+    pub(super) fn point(&self, watermark: i64) -> (Point, i64) {
         let mut state = self.state();
         let State { position, claims, first, .. } = &mut *state;
         let point = point::point(first, claims, watermark, *position, &self.topic_id);
         claims.prune(point.from);
-        point
+        (point, *position)
     }
 }
 
@@ -158,8 +158,8 @@ mod tests {
         let live = live();
         live.pass(11, b"s/t/turn:start@10", br#"{"type":"turn:start","fence":10,"input_offset":5}"#).unwrap();
         live.pass(12, b"s/u/turn:start@10", br#"{"type":"turn:start","fence":10,"input_offset":7}"#).unwrap();
-        assert_eq!((live.point(5).from, live.point(5).floor), (11, Some(10)));
-        assert_eq!(live.point(6).from, 12);
-        assert_eq!(live.point(8).from, 13);
+        assert_eq!((live.point(5).0.from, live.point(5).0.floor), (11, Some(10)));
+        assert_eq!(live.point(6).0.from, 12);
+        assert_eq!(live.point(8).0.from, 13);
     }
 }

@@ -101,6 +101,9 @@ pub(crate) trait Log: Send + Sync + 'static {
     /// Every record of the partition from `from`, or from its beginning, up to and with the one at `to`.
     fn scan(&self, partition: i32, from: Option<i64>, to: i64) -> Box<dyn Entries>;
 
+    /// Every record that the partition has now.
+    fn whole(&self, partition: i32) -> Box<dyn Entries>;
+
     /// Every record of the partition from `from`, for as long as somebody reads.
     fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries>;
 
@@ -154,9 +157,11 @@ impl Journal {
         self.live.confirmed(offset).await
     }
 
-    /// What to commit beside this watermark, so that the next restore begins there (rule 8).
-    pub(crate) fn recovery_point(&self, watermark: i64) -> String {
-        self.live.point(watermark).to_string()
+    /// What to commit beside this watermark, so that the next restore begins there (rule 8), and how many offsets a
+    /// restore would read.
+    pub(crate) fn recovery_point(&self, watermark: i64) -> (String, i64) {
+        let (point, position) = self.live.point(watermark);
+        (point.to_string(), position - point.from)
     }
 
     /// Reads the tail until the journal is over, and says why. Until then, everything that waits for a

@@ -24,6 +24,17 @@ pub(crate) struct Member {
     pub exactly_once: bool,
 }
 
+impl Member {
+    /// # Errors
+    /// The claim is another group's, or for another turns topic.
+    fn recognise(&self, claim: &Claim) -> Result<(), Error> {
+        let ours = claim.group == self.group && claim.turns_topic == self.turns_topic;
+        let foreign =
+            || Error::Foreign { group: claim.group.clone(), turns_topic: claim.turns_topic.clone() };
+        if ours { Ok(()) } else { Err(foreign()) }
+    }
+}
+
 /// What is taken over, and from where.
 #[derive(Debug, Clone)]
 pub(crate) struct TakeOver {
@@ -53,11 +64,15 @@ pub(crate) struct Restored {
 /// The log does not answer, or belongs to somebody else.
 pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver) -> Result<Restored, Error> {
     let partition = what.partition;
+    let watermark = what.watermark.unwrap_or(0);
+    let point = Point::read(&what.metadata, watermark, &member.topic_id);
+    if point.is_err() {
+        // Nothing says that the journal is ours, and a claim would stop its owner.
+        look_for_others(&*log, member, partition).await?;
+    }
     let fence = claim(&*log, member, partition).await?;
     let begin = log.begin(partition).await?;
-    let watermark = what.watermark.unwrap_or(0);
-    let point =
-        Point::read(&what.metadata, watermark, &member.topic_id).and_then(|point| point.within(begin, fence));
+    let point = point.and_then(|point| point.within(begin, fence));
     if let Err(why) = &point {
         report(partition, watermark, why);
     }
@@ -92,6 +107,21 @@ async fn claim(log: &dyn Log, member: &Member, partition: i32) -> Result<i64, Er
     });
     let (key, value) = encode(&claim)?;
     log.append(partition, key, value).await?.await
+}
+
+/// # Errors
+/// The journal belongs to somebody else, or the log does not answer.
+async fn look_for_others(log: &dyn Log, member: &Member, partition: i32) -> Result<(), Error> {
+    let mut entries = log.whole(partition);
+    while let Some(entry) = entries.next().await {
+        let entry = entry?;
+        if peek::event(&entry.key, b"") == peek::Peek::Claim
+            && let Ok(StepEvent { claim: Some(claim), .. }) = serde_json::from_slice(&entry.value)
+        {
+            member.recognise(&claim)?;
+        }
+    }
+    Ok(())
 }
 
 fn report(partition: i32, watermark: i64, why: &Unusable) {
@@ -150,9 +180,7 @@ impl Reading {
     fn event(&mut self, member: &Member, offset: i64, event: StepEvent) -> Result<(), Error> {
         self.events += 1;
         if let Some(claim) = event.claim {
-            if claim.group != member.group || claim.turns_topic != member.turns_topic {
-                return Err(Error::Foreign { group: claim.group, turns_topic: claim.turns_topic });
-            }
+            member.recognise(&claim)?;
             self.claims.learn(offset);
             return Ok(());
         }

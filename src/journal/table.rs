@@ -32,10 +32,11 @@ pub(crate) struct Output {
 pub(crate) struct TurnLog {
     /// Per position: content beats a start, and the first content wins.
     pub steps: HashMap<Position, Recorded<Content>>,
-    /// How often the turn was begun.
+    /// The number of the last attempt at the turn.
     pub starts: u32,
-    /// How often it was begun for the same record since it last got any further.
-    pub fruitless: u32,
+    /// The attempts that were begun for the same record since it last got any further, but for those that were
+    /// given up in order: what is left has died.
+    died: HashSet<u32>,
     input_offset: Option<i64>,
     /// The offset of the first event.
     pub first_offset: Option<i64>,
@@ -61,8 +62,8 @@ pub(crate) struct Table {
     open: HashMap<Turn, TurnLog>,
     ended: HashMap<Turn, End>,
     order: VecDeque<Turn>,
-    /// Offsets of records that went to the dead letters without having been a turn.
-    dead: HashSet<i64>,
+    /// Records that went to the dead letters, by offset, and the hash of each.
+    dead: HashMap<i64, Hash>,
 }
 
 impl Table {
@@ -73,7 +74,7 @@ impl Table {
             open: HashMap::new(),
             ended: HashMap::new(),
             order: VecDeque::new(),
-            dead: HashSet::new(),
+            dead: HashMap::new(),
         }
     }
 
@@ -117,15 +118,13 @@ impl Table {
         let Some(input_offset) = event.input_offset else {
             return;
         };
-        if event.turn_status == Some(TurnStatus::DeadLetter) {
-            if input_offset >= self.watermark {
-                self.dead.insert(input_offset);
-            }
+        let Some(input) = event.input_hash.clone() else {
             return;
+        };
+        if event.turn_status == Some(TurnStatus::DeadLetter) && input_offset >= self.watermark {
+            self.dead.insert(input_offset, input.clone());
         }
-        if let Some(input) = event.input_hash.clone() {
-            self.end(turn.0, turn.1, End { input, input_offset });
-        }
+        self.end(turn.0, turn.1, End { input, input_offset });
     }
 
     /// A turn has ended.
@@ -151,9 +150,9 @@ impl Table {
         self.ended.get(&(session.clone(), turn.clone()))
     }
 
-    /// Whether the record at this offset went to the dead letters without having been a turn.
-    pub(crate) fn is_dead(&self, input_offset: i64) -> bool {
-        self.dead.contains(&input_offset)
+    /// Whether the record at this offset, with this hash, went to the dead letters.
+    pub(crate) fn is_dead(&self, input_offset: i64, input: &Hash) -> bool {
+        self.dead.get(&input_offset) == Some(input)
     }
 
     /// What is recorded of a turn that is about to run; nothing if it is new.
@@ -173,14 +172,30 @@ impl Table {
 }
 
 impl TurnLog {
+    /// How often a worker has died under the turn, for the same record, since it last got any further.
+    pub(crate) fn deaths(&self) -> u32 {
+        u32::try_from(self.died.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether anything is recorded that a rerun would go by.
+    pub(crate) fn has_steps(&self) -> bool {
+        !self.steps.is_empty() || self.output.is_some()
+    }
+
     fn apply(&mut self, event: StepEvent) {
         match event.kind {
             EventType::TurnStart => {
-                self.starts = self.starts.saturating_add(1);
+                let attempt = event.attempt.unwrap_or(1);
+                self.starts = self.starts.max(attempt);
                 // A record that was sent again by hand gets new tries.
-                let again = event.input_offset == self.input_offset;
-                self.fruitless = if again { self.fruitless.saturating_add(1) } else { 1 };
-                self.input_offset = event.input_offset;
+                if event.input_offset != self.input_offset {
+                    self.died.clear();
+                    self.input_offset = event.input_offset;
+                }
+                match event.status {
+                    None => self.died.insert(attempt),
+                    Some(_) => self.died.remove(&attempt),
+                };
             }
             EventType::TurnOutput => {
                 if self.output.is_none() {
@@ -202,7 +217,7 @@ impl TurnLog {
             return;
         }
         if event.kind != EventType::ToolStart {
-            self.fruitless = 0;
+            self.died.clear();
         }
         let record = match event.kind {
             EventType::ToolStart => Recorded::Started { input, attempt: event.attempt.unwrap_or(1) },
@@ -308,22 +323,34 @@ mod tests {
     }
 
     #[test]
-    fn starts_without_progress_are_counted_per_record() {
+    fn deaths_without_progress_are_counted_per_record() {
         let mut table = Table::new(0);
         let (s, t) = ids();
-        let start = |offset: i64| event(json!({"type": "turn:start", "input_offset": offset}));
+        let start = |offset: i64, attempt: u32| {
+            event(json!({"type": "turn:start", "input_offset": offset, "attempt": attempt}))
+        };
+        let stopped = |attempt: u32| {
+            event(json!({"type": "turn:start", "input_offset": 7, "attempt": attempt, "status": "ok"}))
+        };
         let reply = || event(json!({"type": "model:reply", "position": "m0", "input_hash": "h"}));
-        table.apply(0, start(7));
-        table.apply(1, start(7));
+        table.apply(0, start(7, 1));
+        table.apply(1, start(7, 2));
         table.apply(2, reply());
-        table.apply(3, start(7));
-        table.apply(4, start(7));
+        table.apply(3, start(7, 3));
+        table.apply(4, start(7, 4));
         table.apply(5, reply());
+        table.apply(6, start(7, 5));
+        table.apply(7, stopped(5));
         let log = table.take(&s, &t);
-        assert_eq!((log.starts, log.fruitless), (4, 2), "a reply that was there is no progress");
-        table.apply(6, start(7));
-        table.apply(7, start(9));
-        assert_eq!(table.take(&s, &t).fruitless, 1);
+        assert_eq!(log.deaths(), 2, "a reply that was there is no progress, and a drain is no death");
+        assert_eq!(log.starts, 5);
+        // Compaction keeps the last record of a key.
+        table.apply(8, start(7, 1));
+        table.apply(9, stopped(2));
+        assert_eq!(table.take(&s, &t).deaths(), 1);
+        table.apply(10, start(7, 1));
+        table.apply(11, start(9, 2));
+        assert_eq!(table.take(&s, &t).deaths(), 1);
     }
 
     #[test]
@@ -331,9 +358,15 @@ mod tests {
         let mut table = Table::new(5);
         let (s, t) = ids();
         table.apply(0, event(json!({"type": "turn:start", "input_offset": 7})));
-        table.apply(1, event(json!({"type": "turn:end", "turn_status": "dead_letter", "input_offset": 9})));
+        table.apply(
+            1,
+            event(json!({"type": "turn:end", "turn_status": "dead_letter", "input_offset": 9,
+            "turn_id": "own:0:9", "input_hash": "h"})),
+        );
         assert!(table.ended(&s, &t).is_none());
-        assert!(table.is_dead(9) && !table.is_dead(7));
+        let hash: Hash = serde_json::from_str("\"h\"").unwrap();
+        assert!(table.is_dead(9, &hash) && !table.is_dead(7, &hash));
+        assert!(!table.is_dead(9, &Hash::of_bytes(b"")), "another record, on a topic that was made anew");
         table.apply(
             2,
             event(json!({"type": "turn:end", "turn_status": "failed", "input_offset": 7, "input_hash": "h"})),

@@ -134,7 +134,10 @@ pub(crate) fn turns_consumer(kafka: &Kafka) -> ClientConfig {
     force(&mut config, "enable.auto.offset.store", "false");
     force(&mut config, "isolation.level", "read_committed");
     force(&mut config, "enable.partition.eof", "false");
-    default(&mut config, "partition.assignment.strategy", "cooperative-sticky");
+    // The brokers assign under the newer protocol, and librdkafka refuses a strategy beside it.
+    if config.get("group.protocol").is_none_or(|protocol| !protocol.eq_ignore_ascii_case("consumer")) {
+        default(&mut config, "partition.assignment.strategy", "cooperative-sticky");
+    }
     default(&mut config, "auto.offset.reset", "earliest");
     bound_prefetch(&mut config);
     config

@@ -57,14 +57,7 @@ impl Error {
             Self::TooLarge { .. } => true,
             Self::Failed { source, .. } => matches!(
                 source.rdkafka_error_code(),
-                Some(
-                    Code::UnknownTopic
-                        | Code::UnknownTopicOrPartition
-                        | Code::UnknownPartition
-                        | Code::TopicAuthorizationFailed
-                        | Code::ClusterAuthorizationFailed
-                        | Code::InvalidTopic
-                )
+                Some(Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed | Code::InvalidTopic)
             ),
             Self::Closed { .. } => false,
         }

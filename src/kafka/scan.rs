@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::client::ClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
@@ -16,6 +18,17 @@ const SILENCE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(8);
 /// How many records may wait for the visitor.
 const AHEAD: usize = 4096;
+
+/// Errors that matter come from a poll too; the end of a partition is none.
+struct Quiet;
+
+impl ClientContext for Quiet {
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "kafka client error");
+    }
+}
+
+impl ConsumerContext for Quiet {}
 
 /// Reads partitions, each scan with a client of its own.
 pub(crate) struct Scanner {
@@ -35,7 +48,8 @@ impl Scanner {
     pub(crate) async fn begin(&self, topic: &str, partition: i32) -> Result<i64, String> {
         let (client, name) = (self.client.clone(), topic.to_owned());
         let asked = tokio::task::spawn_blocking(move || {
-            let consumer: BaseConsumer = client.create().map_err(|e| e.to_string())?;
+            let consumer: BaseConsumer<Quiet> =
+                client.create_with_context(Quiet).map_err(|e| e.to_string())?;
             let bounds = consumer.fetch_watermarks(&name, partition, PATIENCE);
             bounds.map(|(low, _)| low).map_err(|e| e.to_string())
         });
@@ -46,6 +60,16 @@ impl Scanner {
     /// Every record from `from`, or from the beginning of the log, up to and with the one at `to`, in order; or
     /// else an error, and nothing after it. Dropping the receiver ends the scan.
     pub(crate) fn scan(&self, topic: &str, partition: i32, from: Option<i64>, to: i64) -> Tail {
+        self.read(topic, partition, from, Some(to))
+    }
+
+    /// Every record that a partition has now, in order; or else an error, and nothing after it. Dropping the
+    /// receiver ends it.
+    pub(crate) fn whole(&self, topic: &str, partition: i32) -> Tail {
+        self.read(topic, partition, None, None)
+    }
+
+    fn read(&self, topic: &str, partition: i32, from: Option<i64>, to: Option<i64>) -> Tail {
         let (sender, receiver) = mpsc::channel(AHEAD);
         let (client, topic) = (self.client.clone(), topic.to_owned());
         tokio::task::spawn_blocking(move || {
@@ -63,10 +87,10 @@ fn run(
     topic: &str,
     partition: i32,
     from: Option<i64>,
-    to: i64,
+    to: Option<i64>,
     sender: &mpsc::Sender<Result<Tailed, String>>,
 ) -> Result<(), String> {
-    let consumer: BaseConsumer = client.create().map_err(|e| e.to_string())?;
+    let consumer: BaseConsumer<Quiet> = client.create_with_context(Quiet).map_err(|e| e.to_string())?;
     let start = from.map_or(Offset::Beginning, Offset::Offset);
     let mut list = TopicPartitionList::new();
     list.add_partition_offset(topic, partition, start).map_err(|e| e.to_string())?;
@@ -75,25 +99,28 @@ fn run(
     loop {
         match consumer.poll(Duration::from_millis(200)) {
             Some(Ok(message)) => {
-                heard = Instant::now();
                 let offset = message.offset();
-                if offset > to {
+                if to.is_some_and(|to| offset > to) {
                     return Ok(());
                 }
                 if sender.blocking_send(Ok(Tailed::of(&message))).is_err() {
                     return Ok(());
                 }
-                if offset == to {
+                // The reader may have taken its time.
+                heard = Instant::now();
+                if to == Some(offset) {
                     return Ok(());
                 }
             }
-            Some(Err(rdkafka::error::KafkaError::PartitionEOF(_))) => {}
+            Some(Err(KafkaError::PartitionEOF(_))) if to.is_none() => return Ok(()),
+            Some(Err(KafkaError::PartitionEOF(_))) => {}
             Some(Err(error)) => tracing::warn!(topic, partition, %error, "reading the journal"),
             None if sender.is_closed() => return Ok(()),
             None => {}
         }
         if heard.elapsed() > SILENCE {
-            return Err(format!("nothing came for {} s before offset {to}", SILENCE.as_secs()));
+            let before = to.map_or("the end".into(), |to| format!("offset {to}"));
+            return Err(format!("nothing came for {} s before {before}", SILENCE.as_secs()));
         }
     }
 }

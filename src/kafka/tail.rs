@@ -178,13 +178,24 @@ impl Reader {
         }
     }
 
-    /// The log no longer has where a tail reads: nobody can know what was there. librdkafka does not say of which
-    /// partition, so all tails end; each is opened again.
+    /// The log no longer has where a tail reads, or is gone, or may not be read: nobody can know what was there.
+    /// librdkafka does not say of which partition, so all tails end; each is opened again.
     fn failed(&mut self, error: &KafkaError) {
-        let code = error.rdkafka_error_code();
-        if matches!(code, Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange)) {
+        use RDKafkaErrorCode as Code;
+        let over = matches!(
+            error.rdkafka_error_code(),
+            Some(
+                Code::AutoOffsetReset
+                    | Code::OffsetOutOfRange
+                    | Code::UnknownTopic
+                    | Code::UnknownTopicOrPartition
+                    | Code::UnknownPartition
+                    | Code::TopicAuthorizationFailed
+            )
+        );
+        if over {
             for (partition, sender) in std::mem::take(&mut self.tails) {
-                let _ = sender.blocking_send(Err(format!("the tail is out of range: {error}")));
+                let _ = sender.blocking_send(Err(format!("the tail cannot go on: {error}")));
                 self.unassign(partition);
             }
         } else {

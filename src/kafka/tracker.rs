@@ -54,6 +54,11 @@ impl Tracker {
         self.dispatched.front().map_or(self.next, |(offset, _)| *offset)
     }
 
+    /// Whether a record was dispatched, or it is known where the first will come from.
+    pub(super) fn has_begun(&self) -> bool {
+        self.began || self.next > 0
+    }
+
     /// How many records lie between the watermark and where the partition is read, finished ones too.
     pub(crate) fn span(&self) -> usize {
         self.dispatched.len()

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 /// How deeply a value may be nested: as deep as `serde_json` parses.
-pub const MAX_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = 127;
 
 /// Text that has no canonical form; says where and why.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +32,12 @@ pub enum Error {
 /// deeply.
 pub fn canonicalize(json: &str) -> Result<String, Error> {
     let whole: &RawValue = serde_json::from_str(json)?;
+    // First, because each level is read once more than the one around it.
+    if depth(json) > MAX_DEPTH {
+        return Err(Error::TooDeep);
+    }
     let mut out = String::with_capacity(json.len());
-    write(whole.get(), 0, &mut out)?;
+    write(whole.get(), &mut out)?;
     Ok(out)
 }
 
@@ -45,11 +49,29 @@ pub fn of(value: &impl serde::Serialize) -> Result<String, Error> {
     canonicalize(&serde_json::to_string(value)?)
 }
 
+/// How deeply valid JSON is nested.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if text => escaped = true,
+            b'"' => text = !text,
+            b'{' | b'[' if !text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 /// Reads one level at a time and keeps the members as raw text: numbers are never parsed, and the
-/// depth of the recursion is bounded by [`MAX_DEPTH`] whatever the input.
-fn write(raw: &str, depth: usize, out: &mut String) -> Result<(), Error> {
+/// depth of the recursion is that of the value, which is bounded.
+fn write(raw: &str, out: &mut String) -> Result<(), Error> {
     match raw.as_bytes().first() {
-        Some(b'{' | b'[') if depth == MAX_DEPTH => return Err(Error::TooDeep),
         Some(b'{') => {
             let members: BTreeMap<String, &RawValue> = serde_json::from_str(raw)?;
             let mut before = '{';
@@ -57,7 +79,7 @@ fn write(raw: &str, depth: usize, out: &mut String) -> Result<(), Error> {
                 out.push(before);
                 out.push_str(&serde_json::to_string(key)?);
                 out.push(':');
-                write(value.get(), depth + 1, out)?;
+                write(value.get(), out)?;
                 before = ',';
             }
             out.push_str(if members.is_empty() { "{}" } else { "}" });
@@ -67,7 +89,7 @@ fn write(raw: &str, depth: usize, out: &mut String) -> Result<(), Error> {
             let mut before = '[';
             for item in &items {
                 out.push(before);
-                write(item.get(), depth + 1, out)?;
+                write(item.get(), out)?;
                 before = ',';
             }
             out.push_str(if items.is_empty() { "[]" } else { "]" });
@@ -129,6 +151,8 @@ mod tests {
     fn depth_is_bounded_and_never_overflows_the_stack() {
         let nested = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n));
         assert!(canonicalize(&nested(MAX_DEPTH)).is_ok());
+        assert!(serde_json::from_str::<serde_json::Value>(&nested(MAX_DEPTH)).is_ok());
+        assert!(canonicalize(&format!("[{}]", serde_json::json!("[".repeat(500) + "\\\""))).is_ok(), "text");
         assert!(matches!(canonicalize(&nested(MAX_DEPTH + 1)), Err(Error::TooDeep)));
         assert!(canonicalize(&nested(1_000_000)).is_err());
     }

@@ -116,8 +116,6 @@ pub enum Outcome {
     },
     /// The turn failed for its own reasons.
     Failed(Failure),
-    /// A tool said that the turn must never be tried again: a dead letter.
-    Poisoned(Failure),
 }
 
 /// The loop's state: the transcript, its rolling hash, and what was used.
@@ -220,12 +218,10 @@ impl Engine {
             return;
         };
         for ((call, id), result) in calls.into_iter().zip(ids).zip(&results) {
-            if let Err(failure) = &result.result {
-                match failure.code.as_ref() {
-                    code::POISON => self.end_before_others(Outcome::Poisoned(failure.clone())),
-                    code::TOOL_FATAL => self.end_before_others(Outcome::Failed(failure.clone())),
-                    _ => {}
-                }
+            if let Err(failure) = &result.result
+                && matches!(failure.code.as_ref(), code::POISON | code::TOOL_FATAL)
+            {
+                self.end_before_others(Outcome::Failed(failure.clone()));
             }
             self.push(Message::Tool {
                 tool_call_id: id,

@@ -77,11 +77,23 @@ impl Cancels {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the control topic as it is now, whole: what is asked for is known before the first turn runs.
+    /// Reads the control topic as it is now, whole: what is asked for is known before the first turn runs. Tries
+    /// again while no broker answers.
     ///
     /// # Errors
-    /// The topic cannot be read.
+    /// The topic cannot be read, and no later try will go better.
     pub(super) async fn read(&self, config: &Config) -> Result<(), Error> {
+        let mut backoff = Backoff::forever();
+        loop {
+            match self.read_once(config).await {
+                Err(error @ Error::Unreachable { .. }) => tracing::warn!(%error, "reading the control topic"),
+                read => return read,
+            }
+            backoff.wait().await;
+        }
+    }
+
+    async fn read_once(&self, config: &Config) -> Result<(), Error> {
         let mut records = open(config, Stop::AtEnd).await?;
         while let Some(record) = records.next().await {
             self.take(&record?.value.unwrap_or_default());
@@ -96,8 +108,12 @@ impl Cancels {
         loop {
             match open(config, Stop::Never).await {
                 Ok(mut records) => {
-                    while let Some(Ok(record)) = records.next().await {
-                        self.take(&record.value.unwrap_or_default());
+                    backoff = Backoff::forever();
+                    while let Some(record) = records.next().await {
+                        match record {
+                            Ok(record) => self.take(&record.value.unwrap_or_default()),
+                            Err(error) => tracing::warn!(%error, "reading the control topic"),
+                        }
                     }
                 }
                 Err(error) => tracing::warn!(%error, "the control topic cannot be read, trying again"),

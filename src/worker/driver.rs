@@ -3,7 +3,9 @@
 //! The order of the end is what the guarantees rest on: all events of the turn acknowledged, then the
 //! result, then `turn:end`, and only then is the record finished.
 
-use std::collections::{BTreeMap, HashMap};
+mod end;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -76,6 +78,9 @@ pub(super) enum Halt {
     /// The partition has to be taken over again, unless no later try can go better.
     #[error("a result or dead letter could not be written: {0}")]
     Outbox(#[from] crate::kafka::producer::Error),
+    /// The drain's time was over before something was confirmed.
+    #[error("the drain's time was over before everything was confirmed")]
+    GivenUp,
 }
 
 /// A record with what was read of it.
@@ -98,12 +103,14 @@ pub(super) async fn run(
         shared,
         journal: to.journal,
         transactions: to.transactions,
+        stop,
+        has_steps: log.has_steps(),
         record,
         identity,
         agent: None,
         first_offset: log.first_offset,
         last_offset: None,
-        pending: Vec::new(),
+        pending: VecDeque::new(),
     };
     let turn = match turn {
         Ok(turn) => turn,
@@ -130,18 +137,20 @@ pub(super) async fn run(
 
 /// A turn whose id came again with another input: its record goes to the dead letters. No result is
 /// published, because the first turn of that id has one.
-pub(super) async fn reused(shared: &Shared, to: Writers, job: Job) -> Result<Done, Halt> {
+pub(super) async fn reused(shared: &Shared, to: Writers, job: Job, stop: &Stop) -> Result<Done, Halt> {
     let agent = job.turn.ok().map(|turn| turn.agent.chars().take(64).collect());
     let run = Run {
         shared,
         journal: to.journal,
         transactions: to.transactions,
+        stop,
+        has_steps: false,
         record: job.record,
         identity: job.identity,
         agent,
         first_offset: None,
         last_offset: None,
-        pending: Vec::new(),
+        pending: VecDeque::new(),
     };
     let failure = Failure::new(
         code::TURN_ID_REUSED,
@@ -161,11 +170,14 @@ struct Run<'a> {
     identity: Identity,
     /// Where results become visible together with `turn:end`.
     transactions: Option<Transactions>,
+    stop: &'a Stop,
+    /// Whether anything is recorded of the turn that a rerun would go by.
+    has_steps: bool,
     agent: Option<String>,
     first_offset: Option<i64>,
     last_offset: Option<i64>,
     /// Appends that are not acknowledged yet.
-    pending: Vec<Receipt>,
+    pending: VecDeque<Receipt>,
 }
 
 impl Run<'_> {
@@ -173,16 +185,14 @@ impl Run<'_> {
         if stop.boundary.is_cancelled() {
             return Ok(Done::Stopped);
         }
-        if log.fruitless >= self.shared.max_redeliveries {
-            let failure = Failure::new(
-                code::CRASH_LOOP,
-                format!(
-                    "the turn was begun {} times without getting any further (max_redeliveries)",
-                    log.fruitless
-                ),
+        let deaths = log.deaths();
+        if deaths >= self.shared.max_redeliveries {
+            let message = format!(
+                "{deaths} workers have died under the turn before it got any further (max_redeliveries)"
             );
-            return self.bury(&failure, true).await;
+            return self.bury(&Failure::new(code::CRASH_LOOP, message), true).await;
         }
+        let attempt = log.starts.saturating_add(1);
         self.start(&log).await?;
         let tools = match agent.offer(&self.shared.registry, turn.tools.as_deref()) {
             Ok(tools) => tools,
@@ -199,10 +209,17 @@ impl Run<'_> {
         let cancel = self.shared.cancels.begin(&self.identity, stop.now.child_token());
         let running = Running { agent, tools, metadata: turn.metadata, engine, log, stop, cancel, deadline };
         match self.drive(running).await? {
-            None => Ok(Done::Stopped),
+            None => {
+                // Whoever goes on need not take this for the death of a worker.
+                let mut given_up = self.event(EventType::TurnStart);
+                given_up.attempt = Some(attempt);
+                given_up.input_offset = Some(self.record.offset);
+                given_up.status = Some(Status::Ok);
+                self.append(given_up).await?;
+                Ok(Done::Stopped)
+            }
             Some((Outcome::Completed { output }, usage)) => self.answer(Ok(output), usage).await,
             Some((Outcome::Failed(failure), usage)) => self.answer(Err(failure), usage).await,
-            Some((Outcome::Poisoned(failure), usage)) => self.answer(Err(failure), usage).await,
         }
     }
 
@@ -349,96 +366,6 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Records what the turn answers once everything that it was made from is on the log, then publishes it.
-    async fn answer(mut self, answer: Result<String, Failure>, usage: ResultUsage) -> Result<Done, Halt> {
-        self.settle().await?;
-        let mut answer = answer;
-        let mut event = self.event(EventType::TurnOutput);
-        event.usage = Some(usage);
-        fill_answer(&mut event, &answer);
-        if let Err(Halt::Journal(journal::Error::TooLarge { size, max })) = self.append(event.clone()).await {
-            answer = Err(Failure::new(
-                code::RECORD_TOO_LARGE,
-                format!("the answer makes an event of {size} bytes; the events topic takes {max}"),
-            ));
-            fill_answer(&mut event, &answer);
-            self.append(event).await?;
-        }
-        self.publish(answer, usage).await
-    }
-
-    /// Publishes what the turn answers. A poisoned turn's record goes to the dead letters too.
-    async fn publish(mut self, answer: Result<String, Failure>, usage: ResultUsage) -> Result<Done, Halt> {
-        // Before the result is made: it says where the events are.
-        self.confirm().await?;
-        let result = self.result(&answer, usage);
-        let mut end = self.event(EventType::TurnEnd);
-        end.input_offset = Some(self.record.offset);
-        end.input_hash = Some(self.identity.input.clone());
-        end.turn_status = Some(result.status);
-        end.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
-        end.error = answer.as_ref().err().map(short);
-        let dead_letter = answer.err().filter(|failure| failure.code == code::POISON);
-        let last = Last { dead_letter, result: Some(result) };
-        self.end(&last, end).await?;
-        let Some(result) = last.result else {
-            return Ok(Done::Stopped);
-        };
-        tracing::info!(
-            session = %self.identity.session,
-            turn = %self.identity.turn,
-            partition = self.record.partition,
-            offset = self.record.offset,
-            status = result.status.as_str(),
-            code = result.error.as_ref().map(|e| e.code.as_ref()),
-            "turn ended"
-        );
-        Ok(Done::Finished(Some(End { input: self.identity.input, input_offset: self.record.offset })))
-    }
-
-    /// The record goes to the dead letters; where somebody waits for a turn of its id, a failed result says
-    /// so. Its end is recorded under an id made from its offset, so that the turn id stays free for a record
-    /// that mends it.
-    async fn bury(mut self, failure: &Failure, answer: bool) -> Result<Done, Halt> {
-        let failure = &short(failure);
-        tracing::warn!(
-            session = %self.identity.session,
-            turn = %self.identity.turn,
-            topic = self.shared.turns_topic,
-            partition = self.record.partition,
-            offset = self.record.offset,
-            code = %failure.code,
-            error = failure.message,
-            "dead letter"
-        );
-        self.confirm().await?;
-        let result = answer.then(|| self.result(&Err(failure.clone()), ResultUsage::default()));
-        let last = Last { dead_letter: Some(failure.clone()), result };
-        let Record { partition, offset, .. } = self.record;
-        let mut end = self.event(EventType::TurnEnd);
-        end.turn_id = Some(TurnId::of_record(&self.shared.turns_topic, partition, offset));
-        end.input_offset = Some(offset);
-        end.input_hash = Some(self.identity.input.clone());
-        end.turn_status = Some(TurnStatus::DeadLetter);
-        end.status = Some(Status::Error);
-        end.error = Some(failure.clone());
-        self.end(&last, end).await?;
-        Ok(Done::Finished(None))
-    }
-
-    /// All events are confirmed; now what is published, then `turn:end` confirmed (rule 16), or all of it in one
-    /// transaction (rule 25).
-    async fn end(&mut self, last: &Last, end: StepEvent) -> Result<(), Halt> {
-        let outbox = &self.shared.outbox;
-        if let Some(transactions) = &self.transactions {
-            let end = self.journal.record(end)?;
-            return Ok(outbox.commit(transactions, &self.record, last, end).await?);
-        }
-        outbox.publish(&self.record, last).await?;
-        self.append(end).await?;
-        self.confirm().await
-    }
-
     fn event(&self, kind: EventType) -> StepEvent {
         event(kind, &self.identity, self.agent.as_deref())
     }
@@ -448,44 +375,33 @@ impl Run<'_> {
     }
 
     async fn append(&mut self, event: StepEvent) -> Result<(), Halt> {
-        self.pending.push(self.journal.append(event).await?);
+        self.pending.push_back(self.journal.append(event).await?);
         Ok(())
     }
 
     /// Waits until everything appended so far is acknowledged.
     async fn settle(&mut self) -> Result<(), Halt> {
-        for receipt in self.pending.drain(..) {
+        // Each leaves only once it was heard of: this may be dropped in the middle.
+        while let Some(receipt) = self.pending.front_mut() {
             let offset = receipt.await?;
+            self.pending.pop_front();
             self.first_offset.get_or_insert(offset);
             self.last_offset = self.last_offset.max(Some(offset));
         }
         Ok(())
     }
 
-    /// Waits until everything appended so far is confirmed: what lies before a confirmed event is valid too.
+    /// Waits until everything appended so far is confirmed: what lies before a confirmed event is valid too. A tail
+    /// that brings nothing must not hold a drain up: nothing is finished then.
     async fn confirm(&mut self) -> Result<(), Halt> {
         self.settle().await?;
-        match self.last_offset {
-            Some(last) => Ok(self.journal.confirmed(last).await?),
-            None => Ok(()),
-        }
-    }
-
-    fn result(&self, answer: &Result<String, Failure>, usage: ResultUsage) -> TurnResult {
-        let span = self.first_offset.zip(self.last_offset);
-        TurnResult {
-            turn_id: self.identity.turn.clone(),
-            session_id: self.identity.session.clone(),
-            agent: self.agent.clone(),
-            status: turn_status(answer),
-            output: answer.as_ref().ok().cloned(),
-            error: answer.as_ref().err().cloned(),
-            usage,
-            events: span.map(|(first_offset, last_offset)| EventSpan {
-                partition: self.journal.partition(),
-                first_offset,
-                last_offset,
-            }),
+        let Some(last) = self.last_offset else {
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            confirmed = self.journal.confirmed(last) => Ok(confirmed?),
+            () = self.stop.now.cancelled() => Err(Halt::GivenUp),
         }
     }
 }
@@ -541,21 +457,6 @@ fn fill_reply(event: &mut StepEvent, reply: &Result<Reply, Failure>) {
     event.status = Some(if reply.is_ok() { Status::Ok } else { Status::Error });
     event.reply = reply.as_ref().ok().cloned();
     event.error = reply.as_ref().err().cloned();
-}
-
-fn fill_answer(event: &mut StepEvent, answer: &Result<String, Failure>) {
-    event.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
-    event.turn_status = Some(turn_status(answer));
-    event.output = answer.as_ref().ok().and_then(|text| serde_json::value::to_raw_value(text).ok());
-    event.error = answer.as_ref().err().cloned();
-}
-
-fn turn_status(answer: &Result<String, Failure>) -> TurnStatus {
-    match answer {
-        Ok(_) => TurnStatus::Completed,
-        Err(failure) if failure.code == code::CANCELLED => TurnStatus::Cancelled,
-        Err(_) => TurnStatus::Failed,
-    }
 }
 
 fn millis(duration: Duration) -> i64 {

@@ -46,6 +46,8 @@ const MIN_BUFFERED: usize = 4096;
 const MAX_BUFFERED_BYTES: usize = 64 << 20;
 /// Records between a partition's watermark and where it reads: what one slow turn can pile up behind it.
 const MAX_SPAN: usize = 50_000;
+/// Events of a partition behind its recovery point: what a restore has to read.
+const MAX_EVENTS: i64 = 1_000_000;
 /// How long the last records may take to be acknowledged when the worker ends.
 const FLUSH: Duration = Duration::from_secs(10);
 
@@ -95,7 +97,10 @@ pub(crate) async fn run_on(
     let Options { config, registry, deps, agents } = options;
     let kafka = &config.kafka;
     let cancels = Cancels::default();
-    cancels.read(&config).await.map_err(|e| Error::Client(e.to_string()))?;
+    tokio::select! {
+        read = cancels.read(&config) => read.map_err(|e| Error::Client(e.to_string()))?,
+        () = shutdown.cancelled() => return Ok(()),
+    }
     let refused = |e| Error::Client(client::explain(&e));
     let steps = Producer::new(&client::step_producer(kafka)).map_err(refused)?;
     let out = Producer::new(&client::producer(kafka)).map_err(refused)?;
@@ -124,6 +129,7 @@ pub(crate) async fn run_on(
         max_records: max_in_flight.saturating_mul(4).max(MIN_BUFFERED),
         max_bytes: MAX_BUFFERED_BYTES,
         max_span: MAX_SPAN,
+        max_events: MAX_EVENTS,
         recovery: Arc::new(move |partition, epoch, watermark| recovery.of(partition, epoch, watermark)),
     })
     .map_err(Error::Client)?;

@@ -30,6 +30,11 @@ pub(super) fn short(failure: &Failure) -> Failure {
 pub(super) trait Sink: Send + Sync + 'static {
     /// Sends a record and waits for its acknowledgement.
     async fn send(&self, record: Outgoing<'_>) -> Result<(), Error>;
+
+    /// Why nothing can ever be sent again, if that is so.
+    fn fatal(&self) -> Option<String> {
+        None
+    }
 }
 
 #[async_trait]
@@ -37,15 +42,19 @@ impl Sink for Producer {
     async fn send(&self, record: Outgoing<'_>) -> Result<(), Error> {
         Producer::send(self, record).await?.wait().await.map(drop)
     }
+
+    fn fatal(&self) -> Option<String> {
+        Producer::fatal(self)
+    }
 }
 
 /// What a record ends with, beside its `turn:end`.
-#[derive(Debug, Default)]
-pub(super) struct Last {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last<'a> {
     /// Why the record goes to the dead letters, if it does.
-    pub dead_letter: Option<Failure>,
+    pub dead_letter: Option<&'a Failure>,
     /// What is published, if anybody waits.
-    pub result: Option<TurnResult>,
+    pub result: Option<&'a TurnResult>,
 }
 
 /// Publishes results and dead letters.
@@ -60,11 +69,16 @@ impl Outbox {
         Self { sink, topics: topics.clone() }
     }
 
+    /// Why nothing can ever be published again, if that is so.
+    pub(super) fn fatal(&self) -> Option<String> {
+        self.sink.fatal()
+    }
+
     /// Publishes what a record ends with, the dead letter first, each acknowledged before the next.
     ///
     /// # Errors
     /// Something is not on its topic; the worker must not go on as if it were.
-    pub(super) async fn publish(&self, record: &Record, last: &Last) -> Result<(), Error> {
+    pub(super) async fn publish(&self, record: &Record, last: &Last<'_>) -> Result<(), Error> {
         let letters = last.dead_letter.iter().map(|why| self.letters(record, why));
         for mut forms in letters.chain(last.result.iter().map(|result| self.results(result))) {
             while let Some(form) = forms.pop_front() {
@@ -88,7 +102,7 @@ impl Outbox {
         &self,
         transactions: &Transactions,
         record: &Record,
-        last: &Last,
+        last: &Last<'_>,
         end: (i32, String, Vec<u8>),
     ) -> Result<(), Error> {
         let mut forms: Vec<VecDeque<Owned>> = Vec::new();

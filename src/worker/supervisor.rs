@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{self, Done, Halt, Job, Shared, Stop, Writers};
 use crate::journal::{self, Journal, Log, Member, Restored, Table, TakeOver};
 use crate::kafka::ClientConfig;
-use crate::kafka::consumer::{Command, Event, Handle, Record};
+use crate::kafka::consumer::{Command, Event, Handle, Record, RecoveryPoint};
 use crate::kafka::transactions::Transactions;
 use crate::record::{Identity, Turn, Unreadable, read_turn};
 use crate::turn::{Failure, SessionId, TurnId, code};
@@ -32,8 +32,8 @@ pub(crate) enum Error {
     /// The events topic belongs to somebody else.
     #[error("refused: partition {partition}: {why}")]
     Foreign { partition: i32, why: journal::Error },
-    /// The producer of steps can never go on (design rule 24).
-    #[error("the producer of the journal met a fatal error: {0}")]
+    /// A producer can never go on (rule 24).
+    #[error("a producer met a fatal error: {0}")]
     Producer(String),
     /// Something that a turn needs failed. Nothing is lost: what was not finished comes again.
     #[error("turn {turn} of session {session} (partition {partition}, offset {offset}): {why}")]
@@ -83,10 +83,11 @@ pub(super) struct Points {
 
 impl Points {
     /// The recovery point of a partition's epoch, once it is restored.
-    pub(super) fn of(&self, partition: i32, epoch: u64, watermark: i64) -> Option<String> {
+    pub(super) fn of(&self, partition: i32, epoch: u64, watermark: i64) -> Option<RecoveryPoint> {
         let journals = self.lock();
         let (_, journal) = journals.get(&partition).filter(|(own, _)| *own == epoch)?;
-        Some(journal.recovery_point(watermark))
+        let (metadata, events) = journal.recovery_point(watermark);
+        Some(RecoveryPoint { metadata, events })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<i32, (u64, Journal)>> {
@@ -129,7 +130,8 @@ impl Partition {
     fn stop(&mut self, state: State, drain_timeout: Duration) {
         self.state = state;
         self.stop.boundary.cancel();
-        self.give_up.get_or_insert(Instant::now() + drain_timeout);
+        let give_up = Instant::now() + drain_timeout;
+        self.give_up = Some(self.give_up.map_or(give_up, |earlier| earlier.min(give_up)));
     }
 }
 
@@ -264,7 +266,7 @@ impl Supervisor {
 
     fn event_while_draining(&mut self, event: Event) -> Result<(), Error> {
         match event {
-            Event::Revoked { partition, epoch } => self.revoked(partition, epoch),
+            Event::Revoked { partition, epoch, lost } => self.revoked(partition, epoch, lost),
             Event::Failed(error) => return Err(Error::Consumer(error)),
             Event::Assigned { .. } | Event::Records(_) => {}
         }
@@ -277,7 +279,7 @@ impl Supervisor {
                 self.assigned(epoch, TakeOver { partition, watermark: from, metadata });
             }
             Event::Records(records) => records.into_iter().for_each(|record| self.enqueue(record)),
-            Event::Revoked { partition, epoch } => self.revoked(partition, epoch),
+            Event::Revoked { partition, epoch, lost } => self.revoked(partition, epoch, lost),
             Event::Failed(error) => return Err(Error::Consumer(error)),
         }
         Ok(())
@@ -406,7 +408,7 @@ impl Supervisor {
         let (session, turn) = (job.identity.session.clone(), job.identity.turn.clone());
         let end = table.ended(&session, &turn);
         let reused = end.is_some_and(|end| end.input != job.identity.input);
-        if table.is_dead(offset) || (end.is_some() && !reused) {
+        if table.is_dead(offset, &job.identity.input) || (end.is_some() && !reused) {
             tracing::info!(%session, %turn, partition, offset, "turn has ended before, skipped");
             self.consumer.send(Command::Finished { partition, epoch, offset });
             return false;
@@ -416,7 +418,7 @@ impl Supervisor {
         state.running += 1;
         self.turns.spawn(async move {
             let outcome = match reused {
-                true => driver::reused(&shared, writers, job).await,
+                true => driver::reused(&shared, writers, job, &stop).await,
                 false => driver::run(&shared, writers, job, log, &stop).await,
             };
             Ended { session, turn, partition, epoch, offset, outcome }
@@ -441,10 +443,12 @@ impl Supervisor {
             Ok(_) => return Ok(()),
             Err(halt) => halt,
         };
-        if let Some(fatal) = self.log.fatal() {
+        if let Some(fatal) = self.log.fatal().or_else(|| self.shared.outbox.fatal()) {
             return Err(Error::Producer(fatal));
         }
         match &halt {
+            // Only where the partition is given up anyway.
+            Halt::GivenUp => Ok(()),
             Halt::Outbox(error) if error.is_lasting() => {
                 let why = halt.to_string();
                 Err(Error::Turn { session, turn, partition, offset, why })
@@ -471,9 +475,13 @@ impl Supervisor {
     }
 
     /// Stops the partition's turns at their next step boundary; those that wait never start.
-    fn revoked(&mut self, partition: i32, epoch: u64) {
+    /// Where the partition is lost already, what still runs is void, and the group waits for us.
+    fn revoked(&mut self, partition: i32, epoch: u64, lost: bool) {
         match self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
-            Some(state) => state.stop(State::Revoked, self.limits.drain_timeout),
+            Some(state) => {
+                let patience = if lost { Duration::ZERO } else { self.limits.drain_timeout };
+                state.stop(State::Revoked, patience);
+            }
             // It was about to be taken over again.
             None => self.consumer.send(Command::Drained { partition, epoch }),
         }
@@ -492,6 +500,7 @@ impl Supervisor {
         };
         self.consumer.send(command);
         self.partitions.remove(&partition);
+        self.points.lock().remove(&partition);
     }
 
     /// Cancels what still runs on partitions whose drain has taken too long.

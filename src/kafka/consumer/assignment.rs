@@ -10,7 +10,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use super::commits::LAST_COMMIT;
 use super::poller::{Partition, Poller};
 use super::{Event, Rebalance};
-use crate::kafka::commit::{self, Committed};
+use crate::kafka::commit::{self, Commit, Committed};
 use crate::kafka::watchdog::watch_call;
 
 /// How long one try to fetch the committed offsets may take.
@@ -132,7 +132,7 @@ impl Poller {
                 waiting.insert(partition);
                 let epoch = state.epoch;
                 tracing::info!(topic = self.options.topic, partition, epoch, lost, "partition revoked");
-                self.tell(Event::Revoked { partition, epoch });
+                self.tell(Event::Revoked { partition, epoch, lost });
             }
         }
         self.revoking = Some(Revoking { list, waiting, lost, commit_sent: false, commit_by: None });
@@ -165,6 +165,17 @@ impl Poller {
         }
     }
 
+    /// Answers a rebalance that is under way: while one waits, the consumer cannot be closed.
+    pub(super) fn answer_rebalance(&mut self) {
+        if let Some(Assigning { list, .. }) = self.assigning.take()
+            && let Err(error) =
+                self.consumer.incremental_assign(&list).or_else(|_| self.consumer.assign(&list))
+        {
+            tracing::debug!(%error, "an assignment while leaving");
+        }
+        self.unassign();
+    }
+
     fn unassign(&mut self) {
         let Some(revoking) = self.revoking.take() else {
             return;
@@ -187,8 +198,19 @@ impl Poller {
     pub(super) fn restart(&mut self, partition: i32, epoch: u64) {
         if let Some(state) = self.current(partition, epoch).filter(|state| !state.revoked) {
             state.ready = false;
-            state.restart = Some(Restart { due: Instant::now() + RESTART.0, wait: RESTART.0 });
+            let wait = (state.restarts.map_or(RESTART.0, |last| last * 2)).min(RESTART.1);
+            state.restart = Some(Restart { due: Instant::now() + wait, wait });
         }
+    }
+
+    /// Where a partition begins that nothing was ever committed for, and nothing was read of: a commit that is to
+    /// prove the membership needs an offset, and must not move where reading begins.
+    pub(super) fn begin_of(&self, partition: i32) -> KafkaResult<i64> {
+        let _watched = watch_call("fetching the bounds of a partition", SEEK);
+        let (low, high) = self.consumer.fetch_watermarks(&self.options.topic, partition, SEEK)?;
+        let latest =
+            matches!(self.options.client.get("auto.offset.reset"), Some("latest" | "largest" | "end"));
+        Ok(if latest { high } else { low })
     }
 
     pub(super) fn restart_is_due(&self) -> bool {
@@ -197,12 +219,12 @@ impl Poller {
     }
 
     /// A commit has proven that we are a member: takes the partition over again, from its watermark.
-    pub(super) fn restarted(&mut self, partition: i32) {
+    pub(super) fn restarted(&mut self, commit: Commit) {
+        let Commit { partition, offset: watermark, metadata } = commit;
         let Some(state) = self.partitions.get(&partition) else {
             return;
         };
         let _watched = watch_call("a seek", SEEK);
-        let (watermark, metadata) = (state.tracker.watermark(), state.committed.1.clone());
         let mut list = TopicPartitionList::new();
         let sought = list
             .add_partition_offset(&self.options.topic, partition, Offset::Offset(watermark))
@@ -216,7 +238,10 @@ impl Poller {
         self.bytes = self.bytes.saturating_sub(state.bytes());
         self.epoch += 1;
         let epoch = self.epoch;
-        self.partitions.insert(partition, Partition::new(epoch, Some(watermark), metadata.clone()));
+        let restarts = state.restart.as_ref().map(|restart| restart.wait);
+        let mut state = Partition::new(epoch, Some(watermark), metadata.clone());
+        state.restarts = restarts;
+        self.partitions.insert(partition, state);
         tracing::info!(topic = self.options.topic, partition, epoch, from = watermark, "partition restarted");
         self.tell(Event::Assigned { partition, epoch, from: Some(watermark), metadata });
     }

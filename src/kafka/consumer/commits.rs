@@ -8,6 +8,7 @@ use rdkafka::error::RDKafkaErrorCode;
 
 use super::poller::Poller;
 use crate::kafka::commit::Commit;
+use crate::kafka::tracker::Tracker;
 
 /// How often finished work is committed.
 pub(super) const COMMIT_EVERY: Duration = Duration::from_millis(500);
@@ -15,8 +16,16 @@ pub(super) const COMMIT_EVERY: Duration = Duration::from_millis(500);
 /// next owner skips what has ended.
 pub(super) const LAST_COMMIT: Duration = Duration::from_secs(5);
 
-/// A commit that is under way, and the epoch of each partition in it.
-pub(super) struct Committing(Vec<(u64, Commit)>);
+/// A commit that is under way.
+pub(super) struct Committing(Vec<Part>);
+
+/// One partition of a commit.
+struct Part {
+    epoch: u64,
+    commit: Commit,
+    /// It is to prove the membership: asked for after the partition's journal was over.
+    proof: bool,
+}
 
 impl Poller {
     /// Commits what has finished since the last time, and the partitions that are to be taken over again, changed
@@ -28,28 +37,49 @@ impl Poller {
         let now = Instant::now();
         self.last_commit = now;
         let mut commits = Vec::new();
-        for (&partition, state) in self.partitions.iter().filter(|(_, state)| !state.lost) {
-            let offset = state.tracker.watermark();
-            let due = state.restart.as_ref().is_some_and(|restart| restart.due <= now);
-            if offset == state.committed.0 && !due {
-                continue;
-            }
-            let point = (self.options.recovery)(partition, state.epoch, offset);
-            // A partition whose restore failed has nothing new to say.
-            let unchanged = || (due && offset == state.committed.0).then(|| state.committed.1.clone());
-            if let Some(metadata) = point.or_else(unchanged) {
-                commits.push((state.epoch, Commit { partition, offset, metadata }));
-            }
+        let partitions: Vec<i32> =
+            self.partitions.iter().filter(|(_, state)| !state.lost).map(|(number, _)| *number).collect();
+        for partition in partitions {
+            commits.extend(self.part(partition, now));
         }
         if commits.is_empty() {
             return;
         }
-        let request: Vec<Commit> = commits.iter().map(|(_, commit)| commit.clone()).collect();
+        let request: Vec<Commit> = commits.iter().map(|part| part.commit.clone()).collect();
         let committing = Committing(commits);
         match self.commits.request(self.consumer.client(), &self.options.topic, &request) {
             Ok(()) => self.committing = Some(committing),
             Err(code) => self.commit_failed(committing, code),
         }
+    }
+
+    /// What there is to commit of a partition, if anything.
+    fn part(&mut self, partition: i32, now: Instant) -> Option<Part> {
+        let state = self.partitions.get(&partition)?;
+        let proof = state.restart.as_ref().is_some_and(|restart| restart.due <= now);
+        if proof && !state.tracker.has_begun() {
+            let begin = self.begin_of(partition);
+            let state = self.partitions.get_mut(&partition)?;
+            match begin {
+                Ok(begin) => state.tracker = Tracker::new(begin),
+                Err(error) => {
+                    tracing::warn!(partition, %error, "a partition cannot be taken over again, trying again");
+                    self.put_off(partition);
+                    return None;
+                }
+            }
+        }
+        let state = self.partitions.get_mut(&partition)?;
+        let (epoch, offset) = (state.epoch, state.tracker.watermark());
+        let point = (self.options.recovery)(partition, epoch, offset);
+        state.events = point.as_ref().map_or(0, |point| point.events);
+        if offset == state.committed.0 && !proof {
+            return None;
+        }
+        // A partition whose restore failed has nothing new to say.
+        let unchanged = || (proof && offset == state.committed.0).then(|| state.committed.1.clone());
+        let metadata = point.map(|point| point.metadata).or_else(unchanged).or(proof.then(String::new))?;
+        Some(Part { epoch, commit: Commit { partition, offset, metadata }, proof })
     }
 
     /// How the commit that was under way went.
@@ -61,13 +91,13 @@ impl Poller {
             self.commit_failed(committing, code);
             return;
         }
-        for (epoch, commit) in committing.0 {
+        for Part { epoch, commit, proof } in committing.0 {
             let Some(state) = self.current(commit.partition, epoch) else {
                 continue;
             };
-            state.committed = (commit.offset, commit.metadata);
-            if state.restart.as_ref().is_some_and(|restart| restart.due <= Instant::now()) {
-                self.restarted(commit.partition);
+            state.committed = (commit.offset, commit.metadata.clone());
+            if proof {
+                self.restarted(commit);
             }
         }
     }
@@ -76,8 +106,8 @@ impl Poller {
     /// waits for the proof, or for the callback that takes it away.
     fn commit_failed(&mut self, committing: Committing, code: RDKafkaErrorCode) {
         tracing::warn!(topic = self.options.topic, error = %code, "commit failed, trying again");
-        for (_, commit) in committing.0 {
-            self.put_off(commit.partition);
+        for part in committing.0 {
+            self.put_off(part.commit.partition);
         }
     }
 }

@@ -29,9 +29,18 @@ use tokio::sync::mpsc as async_mpsc;
 use super::Header;
 use poller::Poller;
 
-/// Gives the metadata to commit beside a partition's watermark: partition, epoch, watermark. None while the
-/// partition's journal is not restored; nothing is committed then.
-pub(crate) type Recovery = Arc<dyn Fn(i32, u64, i64) -> Option<String> + Send + Sync>;
+/// Gives what to commit beside a partition's watermark: partition, epoch, watermark. None while the partition's
+/// journal is not restored; nothing is committed then.
+pub(crate) type Recovery = Arc<dyn Fn(i32, u64, i64) -> Option<RecoveryPoint> + Send + Sync>;
+
+/// Where the next restore begins.
+#[derive(Debug, Clone)]
+pub(crate) struct RecoveryPoint {
+    /// The commit's metadata.
+    pub metadata: String,
+    /// How many offsets of the events lie between it and where they are read: what a restore would read.
+    pub events: i64,
+}
 
 /// How the intake is set up.
 pub(crate) struct Options {
@@ -43,9 +52,10 @@ pub(crate) struct Options {
     pub max_records: usize,
     /// Intake pauses while their keys and values are this many bytes.
     pub max_bytes: usize,
-    /// A partition pauses while this many records lie between its watermark and where it reads: one slow turn
-    /// must not make the next restore long.
+    /// A partition pauses while this many records lie between its watermark and where it reads, or this many
+    /// events behind the recovery point: one slow turn must not make the next restore long.
     pub max_span: usize,
+    pub max_events: i64,
     /// What is committed beside a watermark.
     pub recovery: Recovery,
 }
@@ -83,8 +93,13 @@ pub(crate) enum Event {
     },
     /// Records, in the order of each partition.
     Records(Vec<Record>),
-    /// The partition goes to another worker, or has gone. [`Command::Drained`] is awaited.
-    Revoked { partition: i32, epoch: u64 },
+    /// The partition goes to another worker. [`Command::Drained`] is awaited.
+    Revoked {
+        partition: i32,
+        epoch: u64,
+        /// It is gone already.
+        lost: bool,
+    },
     /// The consumer cannot go on.
     Failed(String),
 }

@@ -36,6 +36,10 @@ pub(super) struct Partition {
     pub lost: bool,
     /// Its journal is to be taken over again.
     pub restart: Option<Restart>,
+    /// How long the last restart waited, if nothing was finished since.
+    pub restarts: Option<Duration>,
+    /// Events behind the recovery point.
+    pub events: i64,
     sizes: HashMap<i64, usize>,
     paused: bool,
 }
@@ -51,6 +55,8 @@ impl Partition {
             revoked: false,
             lost: false,
             restart: None,
+            restarts: None,
+            events: 0,
             sizes: HashMap::new(),
             paused: true,
         }
@@ -164,6 +170,7 @@ impl Poller {
             return;
         };
         state.tracker.finish(offset);
+        state.restarts = None;
         let size = state.sizes.remove(&offset).unwrap_or(0);
         self.bytes = self.bytes.saturating_sub(size);
     }
@@ -211,7 +218,7 @@ impl Poller {
     /// so that they do not flutter.
     fn flow(&mut self) {
         let records: usize = self.partitions.values().map(|p| p.tracker.unfinished()).sum();
-        let Options { max_records, max_bytes, max_span, .. } = self.options;
+        let Options { max_records, max_bytes, max_span, max_events, .. } = self.options;
         if records >= max_records || self.bytes >= max_bytes {
             self.full = true;
         } else if records <= max_records / 4 * 3 && self.bytes <= max_bytes / 4 * 3 {
@@ -220,7 +227,8 @@ impl Poller {
         let held = self.full || self.stopped;
         let (mut pause, mut resume) = (Vec::new(), Vec::new());
         for (partition, state) in &mut self.partitions {
-            let wanted = state.ready && !state.revoked && !held && state.tracker.span() < max_span;
+            let long = state.tracker.span() >= max_span || state.events >= max_events;
+            let wanted = state.ready && !state.revoked && !held && !long;
             if wanted == state.paused {
                 state.paused = !wanted;
                 if wanted { resume.push(*partition) } else { pause.push(*partition) }
@@ -256,10 +264,12 @@ impl Poller {
                 self.callbacks();
             }
         }
+        self.answer_rebalance();
         self.consumer.context().closing.store(true, Ordering::Relaxed);
         // Its queue first: it must not outlive the client.
         drop(self.commits);
-        let _watched = watch_call("closing the consumer", Duration::ZERO);
+        // Without a coordinator, librdkafka holds a last commit back for as long as a session may be silent.
+        let _watched = watch_call("closing the consumer", Duration::from_secs(60));
         drop(self.consumer);
     }
 }

@@ -168,8 +168,8 @@ fn of_calls_that_end_the_turn_the_first_in_call_order_decides_and_every_result_i
     let failure = |code| Failure::new(code, format!("because of {code}"));
     let cases = [
         ([Some(code::TOOL_FATAL), Some(code::POISON)], Outcome::Failed(failure(code::TOOL_FATAL))),
-        ([Some(code::POISON), Some(code::TOOL_FATAL)], Outcome::Poisoned(failure(code::POISON))),
-        ([Some(code::TOOL_ERROR), Some(code::POISON)], Outcome::Poisoned(failure(code::POISON))),
+        ([Some(code::POISON), Some(code::TOOL_FATAL)], Outcome::Failed(failure(code::POISON))),
+        ([Some(code::TOOL_ERROR), Some(code::POISON)], Outcome::Failed(failure(code::POISON))),
         ([None, Some(code::TOOL_FATAL)], Outcome::Failed(failure(code::TOOL_FATAL))),
         ([Some(code::TOOL_FATAL), None], Outcome::Failed(failure(code::TOOL_FATAL))),
     ];

@@ -81,8 +81,9 @@ async fn two_workers_may_fail_one_after_the_other() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_partition_was_taken_over_at_any_append_starts_nothing_new_and_ends_nothing() {
     for shape in shapes::all() {
+        let appends = appends(&shape).await;
         // The claim itself comes too early: then there is nobody to take over from.
-        for at in 1..appends(&shape).await {
+        for at in 1..appends {
             let context = format!("{}, taken over at {at}", shape.name);
             let world = World::new(&shape);
             let delivered = Lossy::deliver(&world, Fault::Takeover(at)).await;
@@ -90,6 +91,8 @@ async fn a_worker_whose_partition_was_taken_over_at_any_append_starts_nothing_ne
                 matches!(delivered, Some(Delivered::Halted(Halt::Journal(_)))),
                 "{context}: {delivered:?}"
             );
+            let published = if at == appends - 1 { 2 } else { 1 };
+            assert_eq!(world.outside.results().len(), published, "{context}: one, and one before turn:end");
             world.check_whole(&context).await;
             assert!(matches!(world.finish().await, Delivered::Skipped), "{context}");
         }

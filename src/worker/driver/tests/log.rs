@@ -151,6 +151,10 @@ impl Log for Lossy {
         self.inner.scan(partition, from, to)
     }
 
+    fn whole(&self, partition: i32) -> Box<dyn Entries> {
+        self.inner.whole(partition)
+    }
+
     fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
         self.inner.tail(partition, from)
     }

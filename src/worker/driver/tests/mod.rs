@@ -140,9 +140,9 @@ impl World {
         let Identity { session, turn, input } = job.identity.clone();
         let work = async {
             let outcome = match table.ended(&session, &turn) {
-                _ if table.is_dead(job.record.offset) => return Delivered::Skipped,
+                _ if table.is_dead(job.record.offset, &job.identity.input) => return Delivered::Skipped,
                 Some(end) if end.input == input => return Delivered::Skipped,
-                Some(_) => reused(&shared, to, job).await,
+                Some(_) => reused(&shared, to, job, &self.stop).await,
                 None => run(&shared, to, job, table.take(&session, &turn), &self.stop).await,
             };
             outcome.map_or_else(Delivered::Halted, Delivered::Done)

@@ -241,8 +241,8 @@ impl Tool for Probe {
         match self.name {
             "flaky" if runs <= 2 => Err(ToolError::retryable("not yet")),
             "broken" => Err(ToolError::retryable(text)),
-            "fatal" => Err(ToolError::fatal(text)),
-            "poison" => Err(ToolError::poison(text)),
+            "fatal" => Err(ToolError::fatal(format!("{text} <{nonce}>"))),
+            "poison" => Err(ToolError::poison(format!("{text} <{nonce}>"))),
             "panics" => panic!("the tool panics, as it should"),
             "huge" => Output::of(&"x".repeat(HUGE)),
             _ => Output::of(&json!({"got": arguments, "run": nonce})),

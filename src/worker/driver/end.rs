@@ -1,0 +1,136 @@
+//! The end of a record: what is published, and in which order.
+
+use super::*;
+
+impl Run<'_> {
+    /// Records what the turn answers once everything that it was made from is on the log, then publishes it.
+    pub(super) async fn answer(
+        mut self,
+        answer: Result<String, Failure>,
+        usage: ResultUsage,
+    ) -> Result<Done, Halt> {
+        self.settle().await?;
+        let mut answer = answer;
+        let mut event = self.event(EventType::TurnOutput);
+        event.usage = Some(usage);
+        fill_answer(&mut event, &answer);
+        if let Err(Halt::Journal(journal::Error::TooLarge { size, max })) = self.append(event.clone()).await {
+            answer = Err(Failure::new(
+                code::RECORD_TOO_LARGE,
+                format!("the answer makes an event of {size} bytes; the events topic takes {max}"),
+            ));
+            fill_answer(&mut event, &answer);
+            self.append(event).await?;
+        }
+        self.publish(answer, usage).await
+    }
+
+    /// Publishes what the turn answers. A poisoned turn's record goes to the dead letters too.
+    pub(super) async fn publish(
+        mut self,
+        answer: Result<String, Failure>,
+        usage: ResultUsage,
+    ) -> Result<Done, Halt> {
+        // Before the result is made: it says where the events are.
+        self.confirm().await?;
+        let result = self.result(&answer, usage);
+        let mut end = self.event(EventType::TurnEnd);
+        end.input_offset = Some(self.record.offset);
+        end.input_hash = Some(self.identity.input.clone());
+        end.turn_status = Some(result.status);
+        end.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
+        end.error = answer.as_ref().err().map(short);
+        let dead_letter = answer.as_ref().err().filter(|failure| failure.code == code::POISON);
+        let last = Last { dead_letter, result: Some(&result) };
+        self.end(&last, end).await?;
+        tracing::info!(
+            session = %self.identity.session,
+            turn = %self.identity.turn,
+            partition = self.record.partition,
+            offset = self.record.offset,
+            status = result.status.as_str(),
+            code = result.error.as_ref().map(|e| e.code.as_ref()),
+            "turn ended"
+        );
+        Ok(Done::Finished(Some(End { input: self.identity.input, input_offset: self.record.offset })))
+    }
+
+    /// The record goes to the dead letters; where somebody waits for a turn of its id, a failed result says
+    /// so. Where nothing of the turn is recorded, its end is recorded under an id made from its offset, so that the
+    /// turn id stays free for a record that mends it; a turn that has steps has ended, or its keys could carry
+    /// other inputs.
+    pub(super) async fn bury(mut self, failure: &Failure, answer: bool) -> Result<Done, Halt> {
+        let failure = &short(failure);
+        tracing::warn!(
+            session = %self.identity.session,
+            turn = %self.identity.turn,
+            topic = self.shared.turns_topic,
+            partition = self.record.partition,
+            offset = self.record.offset,
+            code = %failure.code,
+            error = failure.message,
+            "dead letter"
+        );
+        self.confirm().await?;
+        let result = answer.then(|| self.result(&Err(failure.clone()), ResultUsage::default()));
+        let last = Last { dead_letter: Some(failure), result: result.as_ref() };
+        let Record { partition, offset, .. } = self.record;
+        let mut end = self.event(EventType::TurnEnd);
+        if !self.has_steps {
+            end.turn_id = Some(TurnId::of_record(&self.shared.turns_topic, partition, offset));
+        }
+        end.input_offset = Some(offset);
+        end.input_hash = Some(self.identity.input.clone());
+        end.turn_status = Some(TurnStatus::DeadLetter);
+        end.status = Some(Status::Error);
+        end.error = Some(failure.clone());
+        self.end(&last, end).await?;
+        Ok(Done::Finished(self.has_steps.then_some(End { input: self.identity.input, input_offset: offset })))
+    }
+
+    /// All events are confirmed; now what is published, then `turn:end` confirmed (rule 16), or all of it in one
+    /// transaction (rule 25).
+    async fn end(&mut self, last: &Last<'_>, end: StepEvent) -> Result<(), Halt> {
+        let outbox = &self.shared.outbox;
+        if let Some(transactions) = &self.transactions {
+            let end = self.journal.record(end)?;
+            return Ok(outbox.commit(transactions, &self.record, last, end).await?);
+        }
+        outbox.publish(&self.record, last).await?;
+        self.append(end).await?;
+        self.confirm().await
+    }
+
+    fn result(&self, answer: &Result<String, Failure>, usage: ResultUsage) -> TurnResult {
+        let span = self.first_offset.zip(self.last_offset);
+        TurnResult {
+            turn_id: self.identity.turn.clone(),
+            session_id: self.identity.session.clone(),
+            agent: self.agent.clone(),
+            status: turn_status(answer),
+            output: answer.as_ref().ok().cloned(),
+            error: answer.as_ref().err().cloned(),
+            usage,
+            events: span.map(|(first_offset, last_offset)| EventSpan {
+                partition: self.journal.partition(),
+                first_offset,
+                last_offset,
+            }),
+        }
+    }
+}
+
+fn fill_answer(event: &mut StepEvent, answer: &Result<String, Failure>) {
+    event.status = Some(if answer.is_ok() { Status::Ok } else { Status::Error });
+    event.turn_status = Some(turn_status(answer));
+    event.output = answer.as_ref().ok().and_then(|text| serde_json::value::to_raw_value(text).ok());
+    event.error = answer.as_ref().err().cloned();
+}
+
+fn turn_status(answer: &Result<String, Failure>) -> TurnStatus {
+    match answer {
+        Ok(_) => TurnStatus::Completed,
+        Err(failure) if failure.code == code::CANCELLED => TurnStatus::Cancelled,
+        Err(_) => TurnStatus::Failed,
+    }
+}
