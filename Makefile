@@ -14,6 +14,15 @@ demo:
 test: lint
 	scripts/test
 
+## Ten minutes of killed, stopped and added workers and of broker restarts, in both delivery modes; then everything is
+## compared with everything. TURNMILL_CHAOS_SEED=N does the same things again.
+chaos:
+	$(CARGO) test --locked --test chaos -- --long
+
+## The same in less than two minutes; `make test` runs it too.
+chaos-short:
+	$(CARGO) test --locked --test chaos -- --short
+
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -28,4 +37,5 @@ bench-recovery:
 
 clean:
 	scripts/kafka down
+	KAFKA_HOME_DIR=target/kafka-chaos scripts/kafka down
 	$(CARGO) clean

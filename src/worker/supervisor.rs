@@ -266,7 +266,7 @@ impl Supervisor {
 
     fn event_while_draining(&mut self, event: Event) -> Result<(), Error> {
         match event {
-            Event::Revoked { partition, epoch, lost } => self.revoked(partition, epoch, lost),
+            Event::Revoked { partition, epoch } => self.revoked(partition, epoch),
             Event::Failed(error) => return Err(Error::Consumer(error)),
             Event::Assigned { .. } | Event::Records(_) => {}
         }
@@ -279,7 +279,7 @@ impl Supervisor {
                 self.assigned(epoch, TakeOver { partition, watermark: from, metadata });
             }
             Event::Records(records) => records.into_iter().for_each(|record| self.enqueue(record)),
-            Event::Revoked { partition, epoch, lost } => self.revoked(partition, epoch, lost),
+            Event::Revoked { partition, epoch } => self.revoked(partition, epoch),
             Event::Failed(error) => return Err(Error::Consumer(error)),
         }
         Ok(())
@@ -475,13 +475,11 @@ impl Supervisor {
     }
 
     /// Stops the partition's turns at their next step boundary; those that wait never start.
-    /// Where the partition is lost already, what still runs is void, and the group waits for us.
-    fn revoked(&mut self, partition: i32, epoch: u64, lost: bool) {
+    /// A partition that is lost already drains like any other: a blocking tool of a session must have ended, as far
+    /// as we wait, before the session runs here again (rule 22).
+    fn revoked(&mut self, partition: i32, epoch: u64) {
         match self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
-            Some(state) => {
-                let patience = if lost { Duration::ZERO } else { self.limits.drain_timeout };
-                state.stop(State::Revoked, patience);
-            }
+            Some(state) => state.stop(State::Revoked, self.limits.drain_timeout),
             // It was about to be taken over again.
             None => self.consumer.send(Command::Drained { partition, epoch }),
         }

@@ -5,6 +5,11 @@
 //! | `support/` | a test's own topics, configuration and processes; reading and writing topics |
 //! | `pipeline` | many turns, several workers, rebalances |
 //! | `recovery` | kills, drains, signals: what runs again and what does not |
+//! | `takeover` | workers that die, sleep, or have a twin |
+//! | `offsets` | groups, offsets and topics that an admin changes |
+//! | `exactly_once` | what readers of committed records see |
+//! | `endings` | cancels, deadlines, turns that kill their workers, outcomes that nobody knows |
+//! | `network` | what is lost or late on the way, topics that go away, large records |
 //! | `records` | what Kafka delivers: records that cannot be run, odd keys, sizes |
 //! | `model` | what a model gets wrong |
 //! | `tools` | what a tool says ends a call or a turn |
@@ -15,10 +20,15 @@
 //! own worker that most tests run is `tests/fixtures/ledger.rs`.
 
 mod cli;
+mod endings;
+mod exactly_once;
 mod model;
+mod network;
+mod offsets;
 mod pipeline;
 mod records;
 mod recovery;
 mod refusal;
 mod support;
+mod takeover;
 mod tools;

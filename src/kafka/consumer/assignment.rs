@@ -132,7 +132,7 @@ impl Poller {
                 waiting.insert(partition);
                 let epoch = state.epoch;
                 tracing::info!(topic = self.options.topic, partition, epoch, lost, "partition revoked");
-                self.tell(Event::Revoked { partition, epoch, lost });
+                self.tell(Event::Revoked { partition, epoch });
             }
         }
         self.revoking = Some(Revoking { list, waiting, lost, commit_sent: false, commit_by: None });

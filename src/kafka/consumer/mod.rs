@@ -93,13 +93,8 @@ pub(crate) enum Event {
     },
     /// Records, in the order of each partition.
     Records(Vec<Record>),
-    /// The partition goes to another worker. [`Command::Drained`] is awaited.
-    Revoked {
-        partition: i32,
-        epoch: u64,
-        /// It is gone already.
-        lost: bool,
-    },
+    /// The partition goes to another worker, or has gone. [`Command::Drained`] is awaited.
+    Revoked { partition: i32, epoch: u64 },
     /// The consumer cannot go on.
     Failed(String),
 }

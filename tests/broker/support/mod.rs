@@ -1,6 +1,8 @@
 //! `Mill`: a test's own topics, group, configuration and ledger, and what is done with them.
 
+pub mod checks;
 pub mod process;
+pub mod proxy;
 pub mod topic;
 
 use std::collections::HashSet;
@@ -32,7 +34,8 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn brokers() -> &'static str {
+/// The address of the broker.
+pub fn brokers() -> &'static str {
     static BROKERS: OnceLock<String> = OnceLock::new();
     BROKERS.get_or_init(|| {
         if let Ok(given) = std::env::var("KAFKA_BOOTSTRAP_SERVERS") {
@@ -60,8 +63,23 @@ pub struct Setup {
 /// The sample tools.
 const SAMPLES: &[&str] = &["echo", "add", "sleep", "flaky"];
 /// The tools of the fixture that an agent may be offered.
-const LEDGER: &[&str] =
-    &["note", "slow_note", "stuck", "block", "gate", "meet", "ping", "big", "grid", "poison", "fatal"];
+const LEDGER: &[&str] = &[
+    "note",
+    "slow_note",
+    "stuck",
+    "block",
+    "gate",
+    "block_gate",
+    "report_gate",
+    "patient",
+    "abort",
+    "meet",
+    "ping",
+    "big",
+    "grid",
+    "poison",
+    "fatal",
+];
 
 impl Setup {
     fn new(name: &str, program: Program, tools: &[&str]) -> Self {
@@ -87,6 +105,13 @@ impl Setup {
     /// The fixture and an agent `support` with its tools and the samples.
     pub fn ledger(name: &str) -> Self {
         Self::new(name, Program::Ledger, &[LEDGER, SAMPLES].concat())
+    }
+
+    /// With results exactly once, or at least once.
+    pub fn exactly_once(mut self, yes: bool) -> Self {
+        let mode = if yes { "exactly-once" } else { "at-least-once" };
+        self.worker = format!("{}\ndelivery = \"{mode}\"", self.worker);
+        self
     }
 
     pub fn partitions(mut self, count: u32) -> Self {
@@ -173,6 +198,15 @@ impl Mill {
 
     pub fn topic(&self, name: &str) -> String {
         format!("{}.{name}", self.id)
+    }
+
+    /// Changes the configuration of what is started from now on.
+    pub fn reconfigure(&self, from: &str, to: &str) {
+        let file = self.path().join("turnmill.toml");
+        let before = fs::read_to_string(&file).unwrap();
+        let after = before.replace(from, to);
+        assert_ne!(before, after, "the configuration has no {from:?}");
+        fs::write(file, after).unwrap();
     }
 
     /// Starts a command of the program.

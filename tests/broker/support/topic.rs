@@ -10,11 +10,13 @@ use rdkafka::bindings::{
     rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1, rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_2, rd_kafka_vu_t,
 };
 use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer as _, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 use super::until;
 
@@ -51,7 +53,7 @@ impl Cluster {
     fn consumer(&self, group: &str) -> BaseConsumer {
         let mut config = self.config.clone();
         config.set("group.id", group).set("enable.auto.commit", "false").set("fetch.wait.max.ms", "50");
-        config.set("isolation.level", "read_committed").create().unwrap()
+        config.set("isolation.level", "read_committed").set("enable.partition.eof", "true").create().unwrap()
     }
 
     pub fn produce(&self, topic: &str, record: Sent<'_>) {
@@ -139,13 +141,65 @@ impl Cluster {
         groups.groups().iter().any(|known| known.name() == group)
     }
 
+    /// Whether a group has members, as the brokers see it.
+    pub fn has_members(&self, group: &str) -> bool {
+        let groups = self.consumer("it-reader").fetch_group_list(Some(group), TIMEOUT).unwrap();
+        groups.groups().iter().any(|known| known.name() == group && !known.members().is_empty())
+    }
+
+    /// Begins to transact under this id, and with it fences whoever does.
+    pub fn fence(&self, transactional_id: &str) {
+        let mut config = self.config.clone();
+        let config = config.set("transactional.id", transactional_id);
+        let producer: ThreadedProducer<DefaultProducerContext> = config.create().unwrap();
+        producer.init_transactions(TIMEOUT).unwrap();
+    }
+
+    /// What a group has committed for a partition: offset and metadata.
+    pub fn commit_of(&self, group: &str, topic: &str, partition: i32) -> (i64, String) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition(topic, partition);
+        let committed = self.consumer(group).committed_offsets(list, TIMEOUT).unwrap();
+        let element = &committed.elements()[0];
+        let Offset::Offset(offset) = element.offset() else { panic!("{:?}", element.offset()) };
+        (offset, element.metadata().to_owned())
+    }
+
+    /// Moves the offset of a group that has no members, as an admin does.
+    pub fn move_offset(&self, group: &str, topic: &str, partition: i32, offset: i64, metadata: &str) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, partition, Offset::Offset(offset)).unwrap();
+        list.find_partition(topic, partition).unwrap().set_metadata(metadata);
+        self.consumer(group).commit(&list, CommitMode::Sync).unwrap();
+    }
+
+    /// Deletes a group that has no members.
+    pub fn delete_group(&self, group: &str) {
+        let (runtime, admin) = self.admin();
+        let deleted = runtime.block_on(admin.delete_groups(&[group], &AdminOptions::new())).unwrap();
+        assert_eq!(deleted, [Ok(group.to_owned())]);
+    }
+
+    fn admin(&self) -> (Runtime, AdminClient<DefaultClientContext>) {
+        (tokio::runtime::Builder::new_current_thread().build().unwrap(), self.config.create().unwrap())
+    }
+
     pub(super) fn delete_topics(&self, names: impl Iterator<Item = String>) {
         let names: Vec<String> = names.collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let admin: AdminClient<DefaultClientContext> = self.config.create().unwrap();
+        let (runtime, admin) = self.admin();
         // A topic that was never made, or a broker that has gone, is no matter.
         let _ = runtime.block_on(admin.delete_topics(&names, &AdminOptions::new()));
+    }
+
+    /// Deletes a topic, and waits until it is gone.
+    pub fn delete_topic(&self, name: &str) {
+        self.delete_topics([name.to_owned()].into_iter());
+        until(&format!("the end of topic {name}"), || {
+            // Of all topics: asked for one, some brokers make it.
+            let all = self.consumer("it-reader").fetch_metadata(None, TIMEOUT).unwrap();
+            (!all.topics().iter().any(|topic| topic.name() == name)).then_some(())
+        });
     }
 }
 
@@ -181,8 +235,8 @@ impl Record {
 pub struct Reader {
     consumer: BaseConsumer,
     topic: String,
-    /// The offset that comes next, per partition.
-    next: Vec<i64>,
+    /// Whether the end that each partition had was read: marks of transactions are no records.
+    ended: Vec<bool>,
     pub records: Vec<Record>,
 }
 
@@ -195,8 +249,8 @@ impl Reader {
             list.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
         }
         consumer.assign(&list).unwrap();
-        let next = (0..partitions).map(|_| 0).collect();
-        Self { consumer, topic: topic.into(), next, records: Vec::new() }
+        let ended = (0..partitions).map(|_| false).collect();
+        Self { consumer, topic: topic.into(), ended, records: Vec::new() }
     }
 
     /// Takes what has come; false: nothing has.
@@ -204,11 +258,16 @@ impl Reader {
         let Some(message) = self.consumer.poll(Duration::from_millis(20)) else {
             return false;
         };
-        let message = message.unwrap();
+        let message = match message {
+            Err(KafkaError::PartitionEOF(partition)) => {
+                self.ended[usize::try_from(partition).unwrap()] = true;
+                return true;
+            }
+            message => message.unwrap(),
+        };
         let headers = message.headers().map(|headers| {
             headers.iter().map(|h| (h.key.to_owned(), h.value.unwrap_or_default().to_vec())).collect()
         });
-        self.next[usize::try_from(message.partition()).unwrap()] = message.offset() + 1;
         self.records.push(Record {
             partition: message.partition(),
             offset: message.offset(),
@@ -228,17 +287,11 @@ impl Reader {
         });
     }
 
-    /// Reads what there is by now.
-    pub fn read_to_end(&mut self) {
-        let end = |partition| self.consumer.fetch_watermarks(&self.topic, partition, TIMEOUT).unwrap().1;
-        let ends: Vec<i64> = (0..).take(self.next.len()).map(end).collect();
+    /// Reads what there was when this was opened, and maybe more.
+    pub(super) fn read_to_end(&mut self) {
         until(&format!("the end of topic {}", self.topic), || {
-            while self.next.iter().zip(&ends).any(|(next, end)| next < end) {
-                if !self.poll() {
-                    return None;
-                }
-            }
-            Some(())
+            while self.poll() {}
+            self.ended.iter().all(|ended| *ended).then_some(())
         });
     }
 }
