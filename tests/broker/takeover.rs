@@ -127,7 +127,7 @@ fn of_two_workers_with_one_instance_id_the_older_ends_and_no_turn_is_lost() {
 }
 
 #[test]
-fn a_worker_that_gets_its_own_partition_back_goes_on_with_its_sessions() {
+fn a_worker_that_gets_its_own_partition_back_never_runs_a_session_twice_at_once() {
     let mill = hasty("own-back", false).ready();
     let mut worker = mill.ready_worker();
     let turns = [
@@ -144,14 +144,18 @@ fn a_worker_that_gets_its_own_partition_back_goes_on_with_its_sessions() {
     until("the end of the membership", || empty().then_some(()));
     worker.signal("CONT");
     worker.wait_for_log("partition revoked");
-    // The partition is its own again. What could be stopped runs again; a thread that goes on cannot be.
-    mill.wait_for_runs("gate", 2);
+    // It is still in its tools: it must not take the partition again before they have ended.
+    assert_eq!(worker.log().matches("partition assigned").count(), 1);
     std::fs::write(mill.path().join("open"), "").unwrap();
     assert_all_completed(&mill, &turns, true);
     mill.wait_until_committed();
+    assert_eq!(worker.log().matches("partition assigned").count(), 2);
+    // What ran when it lost the partition is on the log, and none of it ran again.
     let ledger = mill.ledger();
-    assert_one_input_per_key(&runs_of(&ledger, "gate").into_iter().cloned().collect::<Vec<_>>());
-    assert_eq!(runs_of(&ledger, "note").len(), 1);
+    let blocked: Vec<bool> =
+        runs_of(&ledger, "block_gate").iter().map(|run| run["arguments"] == "ended").collect();
+    assert_eq!(blocked, [false, true], "not a beginning and an end: {ledger:?}");
+    assert_eq!((runs_of(&ledger, "gate").len(), runs_of(&ledger, "note").len()), (1, 1));
 }
 
 #[test]

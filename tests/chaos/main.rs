@@ -34,6 +34,7 @@ mod table;
 mod topics;
 mod turns;
 
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -83,14 +84,22 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     println!("chaos: seed {seed}, {time:?} in each of {} modes", modes.len());
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let dir = target.join("chaos").join(seed.to_string());
+    fs::create_dir_all(&dir).unwrap();
+    // A copy: whoever builds meanwhile does not change it.
+    let program = dir.join("worker");
+    fs::copy(fleet::program(), &program).unwrap();
     let broker = Broker::up(&target.join("kafka-chaos"));
     let mut reports = Vec::new();
     for mode in modes {
-        let report = run::run(&Options { mode, seed, time, kills }, &broker, target);
+        let report = run::run(&Options { mode, program: &program, dir: &dir, seed, time, kills }, &broker);
         println!("chaos: {}", report.figures);
         reports.push(report);
     }
     drop(broker);
+    fs::remove_file(&program).unwrap();
+    // Only where nothing is left in it.
+    let _ = fs::remove_dir(&dir);
     summary(&reports, seed, begin.elapsed())
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::broker::Broker;
 use crate::checks::{Evidence, Found};
 use crate::faults::{Fault, Faults};
-use crate::fleet::{self, Fleet, Place, State};
+use crate::fleet::{Fleet, Place, State};
 use crate::ledger::Ledger;
 use crate::observer::Observer;
 use crate::rng::Rng;
@@ -37,8 +37,12 @@ impl Mode {
     }
 }
 
-pub struct Options {
+pub struct Options<'a> {
     pub mode: Mode,
+    /// The worker's.
+    pub program: &'a Path,
+    /// Where the evidence goes.
+    pub dir: &'a Path,
     pub seed: u64,
     /// How long harm is done.
     pub time: Duration,
@@ -103,20 +107,18 @@ max_duration = "1day"
 }
 
 /// Runs it.
-pub fn run(options: &Options, broker: &Broker, target: &Path) -> Report {
+pub fn run(options: &Options<'_>, broker: &Broker) -> Report {
     let Options { mode, seed, .. } = *options;
     let begin = Instant::now();
-    let dir = target.join("chaos").join(format!("{seed}-{}", mode.as_str()));
+    let dir = options.dir.join(mode.as_str());
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap();
     let names = Names { id: format!("chaos-{seed}-{}-{}", mode.as_str(), std::process::id()) };
     fs::write(dir.join("turnmill.toml"), names.config(&broker.address, mode)).unwrap();
-    let program = dir.join("chaos_worker");
-    // A copy: whoever builds meanwhile does not change it.
-    fs::copy(fleet::program(), &program).unwrap();
     let mut rng = Rng::new(seed ^ mode as u64);
     let ledger = Ledger::open(rng.next());
-    let place = Place { program, dir: dir.clone(), ledger: ledger.address.to_string() };
+    let place =
+        Place { program: options.program.into(), dir: dir.clone(), ledger: ledger.address.to_string() };
     let applied =
         place.command(&["topics", "apply", "--partitions", &PARTITIONS.to_string()]).output().unwrap();
     assert!(applied.status.success(), "topics apply: {}", String::from_utf8_lossy(&applied.stderr));
@@ -287,7 +289,6 @@ impl Report {
             let _ = fs::remove_dir_all(&self.dir);
             return;
         }
-        let _ = fs::remove_file(self.dir.join("chaos_worker"));
         let write =
             |name: &str, lines: Vec<String>| fs::write(self.dir.join(name), lines.join("\n")).unwrap();
         let dump = |records: &[Raw]| records.iter().map(Raw::line).collect();
