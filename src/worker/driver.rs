@@ -194,6 +194,11 @@ impl Run<'_> {
         }
         let attempt = log.starts.saturating_add(1);
         self.start(&log).await?;
+        if attempt > 1 {
+            // What is recorded waits for nothing, and the tool that comes next may be what ends the process: its
+            // attempts are counted by their starts.
+            self.settle().await?;
+        }
         let tools = match agent.offer(&self.shared.registry, turn.tools.as_deref()) {
             Ok(tools) => tools,
             Err(failure) => return self.answer(Err(failure), ResultUsage::default()).await,
