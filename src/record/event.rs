@@ -226,6 +226,8 @@ impl StepEvent {
                 let scope = IdempotencyKey::of_turn(session, turn);
                 match self.kind {
                     EventType::TurnEnd => format!("{scope}@{fence}"),
+                    // Giving a turn up must not replace its start, which is where a restore has to begin.
+                    EventType::TurnStart if self.status.is_some() => format!("{scope}/turn:stop@{fence}"),
                     kind => format!("{scope}/{}@{fence}", kind.as_str()),
                 }
             }

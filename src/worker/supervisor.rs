@@ -498,7 +498,7 @@ impl Supervisor {
         };
         self.consumer.send(command);
         self.partitions.remove(&partition);
-        self.points.lock().remove(&partition);
+        // Its recovery point stays until the next restore: the last commit, or the proof, is still to carry it.
     }
 
     /// Cancels what still runs on partitions whose drain has taken too long.

@@ -96,7 +96,8 @@ impl Poller {
                 continue;
             };
             state.committed = (commit.offset, commit.metadata.clone());
-            if proof {
+            // A revocation that came meanwhile waits for the epoch that is: there is nothing to take over again.
+            if proof && state.restart.is_some() {
                 self.restarted(commit);
             }
         }
