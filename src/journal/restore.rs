@@ -6,8 +6,12 @@ use super::claims::Claims;
 use super::live::Live;
 use super::point::{FirstEvents, Point, Unusable};
 use super::table::Table;
-use super::{Error, Journal, Log, encode, peek};
+use super::{Entry, Error, Journal, Log, encode, peek};
 use crate::record::{Claim, EventType, StepEvent};
+
+/// How many events before the recovery point are read for the ends of turns alone: so that a second copy of a turn
+/// is recognised after a takeover too.
+const ENDS_BEFORE: i64 = 10_000;
 
 /// Who takes a partition over.
 #[derive(Debug, Clone)]
@@ -79,6 +83,8 @@ pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver)
     let floor = point.as_ref().ok().and_then(|point| point.floor);
     let from = point.ok().map(|point| point.from);
     let mut reading = Reading {
+        watermark,
+        from: from.unwrap_or(0),
         claims: Claims::new(floor),
         first: FirstEvents::default(),
         table: Table::new(watermark),
@@ -89,8 +95,9 @@ pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver)
         // tell of them, maybe after the event that they make void.
         reading.learn_fences(&*log, partition, fence).await?;
     }
-    reading.read(&*log, member, partition, from, fence).await?;
-    let Reading { mut claims, first, mut table, events } = reading;
+    let ends_from = from.map(|from| from.saturating_sub(ENDS_BEFORE).max(begin));
+    reading.read(&*log, member, partition, ends_from, fence).await?;
+    let Reading { mut claims, first, mut table, events, .. } = reading;
     claims.learn(fence);
     table.restored();
     let live = Arc::new(Live::new(fence, &member.topic_id, claims, first));
@@ -138,6 +145,9 @@ fn report(partition: i32, watermark: i64, why: &Unusable) {
 }
 
 struct Reading {
+    watermark: i64,
+    /// Where what counts begins.
+    from: i64,
     claims: Claims,
     first: FirstEvents,
     table: Table,
@@ -166,6 +176,10 @@ impl Reading {
         let mut entries = log.scan(partition, from, to);
         while let Some(entry) = entries.next().await {
             let entry = entry?;
+            if entry.offset < self.from {
+                self.ended_before(&entry);
+                continue;
+            }
             match serde_json::from_slice::<StepEvent>(&entry.value) {
                 Ok(event) => self.event(member, entry.offset, event)?,
                 // Not ours, or from a later version: no step of a turn that this version runs.
@@ -175,6 +189,17 @@ impl Reading {
             }
         }
         Ok(())
+    }
+
+    /// Below the watermark every turn has ended, so that its end is taken from whoever wrote it.
+    fn ended_before(&mut self, entry: &Entry) {
+        if let peek::Peek::OfTurn { input_offset } = peek::event(&entry.key, &entry.value)
+            && input_offset < self.watermark
+            && let Ok(event) = serde_json::from_slice::<StepEvent>(&entry.value)
+            && event.kind == EventType::TurnEnd
+        {
+            self.table.apply(entry.offset, event);
+        }
     }
 
     fn event(&mut self, member: &Member, offset: i64, event: StepEvent) -> Result<(), Error> {
@@ -196,5 +221,45 @@ impl Reading {
             false => self.table.apply_void(event),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::memory::MemoryLog;
+    use crate::turn::{Hash, SessionId, TurnId};
+
+    fn end(turn: &str, fence: i64, input_offset: i64) -> StepEvent {
+        let mut event = StepEvent::new(EventType::TurnEnd);
+        (event.session_id, event.turn_id) = (SessionId::new("s").ok(), TurnId::new(turn).ok());
+        (event.fence, event.input_offset) = (Some(fence), Some(input_offset));
+        event.input_hash = Some(Hash::of_bytes(turn.as_bytes()));
+        event
+    }
+
+    #[tokio::test]
+    async fn ends_before_the_recovery_point_are_known_and_nothing_else_of_what_lies_there() {
+        let log = Arc::new(MemoryLog::default());
+        let member = Member {
+            group: "g".into(),
+            turns_topic: "t".into(),
+            name: "w".into(),
+            topic_id: "id".into(),
+            exactly_once: false,
+        };
+        let mut start = StepEvent::new(EventType::TurnStart);
+        (start.session_id, start.turn_id) = (SessionId::new("s").ok(), TurnId::new("open").ok());
+        // The second is a late write for a record that has not ended: it says nothing.
+        for event in [end("done", 0, 4), end("late", 0, 5), start] {
+            let (key, value) = encode(&event).unwrap();
+            log.append(0, key, value).await.unwrap().await.unwrap();
+        }
+        let metadata = Point { watermark: 5, from: 3, floor: None, topic_id: "id".into() }.to_string();
+        let what = TakeOver { partition: 0, watermark: Some(5), metadata };
+        let restored = restore(log, &member, &what).await.unwrap();
+        let ended = |turn| restored.table.ended(&SessionId::new("s").unwrap(), &TurnId::new(turn).unwrap());
+        assert_eq!(ended("done").map(|end| end.input_offset), Some(4));
+        assert_eq!((ended("late"), restored.table.open_turns(), restored.events), (None, 0, 1));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
@@ -71,7 +71,11 @@ impl Scanner {
 
     fn read(&self, topic: &str, partition: i32, from: Option<i64>, to: Option<i64>) -> Tail {
         let (sender, receiver) = mpsc::channel(AHEAD);
-        let (client, topic) = (self.client.clone(), topic.to_owned());
+        let (mut client, topic) = (self.client.clone(), topic.to_owned());
+        if from.is_some() {
+            // What was to be read is gone then, and nothing else is as good.
+            client.set("auto.offset.reset", "error");
+        }
         tokio::task::spawn_blocking(move || {
             if let Err(error) = run(&client, &topic, partition, from, to, &sender) {
                 let error = format!("topic {topic}, partition {partition}: {error}");
@@ -114,6 +118,9 @@ fn run(
             }
             Some(Err(KafkaError::PartitionEOF(_))) if to.is_none() => return Ok(()),
             Some(Err(KafkaError::PartitionEOF(_))) => {}
+            Some(Err(error)) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) => {
+                return Err(error.to_string());
+            }
             Some(Err(error)) => tracing::warn!(topic, partition, %error, "reading the journal"),
             None if sender.is_closed() => return Ok(()),
             None => {}
