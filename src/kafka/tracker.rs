@@ -55,7 +55,7 @@ impl Tracker {
     }
 
     /// Whether a record was dispatched, or it is known where the first will come from.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.began || self.next > 0
     }
 

@@ -54,9 +54,11 @@ impl Owned {
     }
 }
 
-struct Request {
-    records: Vec<Owned>,
-    reply: oneshot::Sender<Result<(), Error>>,
+/// What one turn ends with.
+pub(crate) struct Request {
+    pub records: Vec<Owned>,
+    /// How the transaction went.
+    pub reply: oneshot::Sender<Result<(), Error>>,
 }
 
 /// The transactions of one partition. Cheap to clone; the thread ends with the last of them.
@@ -89,6 +91,13 @@ impl Transactions {
             .map_err(|e| format!("the thread of a transactional producer cannot be started: {e}"))?;
         begun.await.unwrap_or_else(|_| Err("the thread of a transactional producer ended".into()))?;
         Ok(Self { requests })
+    }
+
+    /// Transactions without a thread, and what is asked of them.
+    #[cfg(test)]
+    pub(crate) fn detached() -> (Self, mpsc::UnboundedReceiver<Request>) {
+        let (requests, asked) = mpsc::unbounded_channel();
+        (Self { requests }, asked)
     }
 
     /// Commits records in one transaction, maybe together with others'. When it returns, readers of committed

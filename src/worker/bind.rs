@@ -54,7 +54,8 @@ pub(crate) struct BoundAgent {
     pub limits: Limits,
     /// How long a turn may take, from the timestamp of its record.
     pub max_duration: Duration,
-    turn_tools: Vec<Pattern>,
+    /// What a turn may name beyond them.
+    pub turn_tools: Vec<Pattern>,
 }
 
 impl fmt::Debug for BoundAgent {

@@ -58,6 +58,7 @@ impl Caller<'_> {
         }
         let running = try_join_all(planned.into_iter().map(|plan| self.one(plan)));
         let done = tokio::select! {
+            biased;
             done = running => done?,
             () = self.stop.now.cancelled() => return Ok(None),
         };

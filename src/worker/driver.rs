@@ -317,6 +317,7 @@ impl Run<'_> {
         let asked = AssertUnwindSafe(running.agent.model.complete(request)).catch_unwind();
         let both = async { tokio::join!(asked, self.settle()) };
         let (reply, settled) = tokio::select! {
+            biased;
             both = both => both,
             // Also where the turn itself is cancelled.
             () = running.cancel.token().cancelled() => {

@@ -9,12 +9,15 @@
 //! | `call` | the calls of one reply |
 //! | `cancels` | which turns are to be cancelled |
 //! | `outbox` | results and dead letters |
+//! | `simulation` | takeovers, simulated: tests |
 
 pub(crate) mod bind;
 mod call;
 mod cancels;
 mod driver;
 mod outbox;
+#[cfg(test)]
+mod simulation;
 mod supervisor;
 
 use std::collections::HashMap;
@@ -38,7 +41,7 @@ use bind::BoundAgent;
 use cancels::Cancels;
 use driver::Shared;
 use outbox::Outbox;
-use supervisor::{Limits, Points, Supervisor, Transactional};
+use supervisor::{Limits, OpenTransactions, Points, Supervisor, Transactional};
 
 /// Records that wait in memory beyond those that run, so that one busy session does not stop the others.
 const MIN_BUFFERED: usize = 4096;
@@ -108,9 +111,9 @@ pub(crate) async fn run_on(
     // What a transaction left open or undone is no end of a turn (rule 7).
     let isolation = if exactly_once { Isolation::ReadCommitted } else { Isolation::ReadUncommitted };
     let scanner = Scanner::new(client::reader(kafka, isolation));
-    let transactional = exactly_once.then(|| Transactional {
-        client: client::transactional(kafka),
-        id: format!("{}-{}", kafka.group_id, config.topics.turns),
+    let transactional = exactly_once.then(|| {
+        let id = format!("{}-{}", kafka.group_id, config.topics.turns);
+        Arc::new(Transactional { client: client::transactional(kafka), id }) as Arc<dyn OpenTransactions>
     });
     let tails = Tails::start(&client::tail(kafka), &config.topics.events).map_err(Error::Client)?;
     let log: Arc<dyn Log> = Arc::new(KafkaLog::new(

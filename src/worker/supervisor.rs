@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -72,7 +73,7 @@ pub(super) struct Supervisor {
     /// The tails of the journals, each until it is over.
     tails: JoinSet<(i32, u64, journal::Error)>,
     points: Arc<Points>,
-    transactional: Option<Transactional>,
+    transactional: Option<Arc<dyn OpenTransactions>>,
 }
 
 /// The journals that are ours, for whoever commits: by partition, with their epochs.
@@ -147,15 +148,22 @@ struct Ended {
 type Taken = (i32, u64, Result<(Restored, Option<Transactions>), journal::Error>);
 
 /// How the ends of turns are written, where they are promised exactly once.
-#[derive(Clone)]
+#[async_trait]
+pub(super) trait OpenTransactions: Send + Sync + 'static {
+    /// Fences whoever wrote the ends of the partition's turns before.
+    async fn open(&self, partition: i32) -> Result<Transactions, journal::Error>;
+}
+
+/// By transactional producers.
 pub(super) struct Transactional {
-    /// The settings of a transactional producer.
+    /// The settings of each.
     pub client: ClientConfig,
     /// `GROUP-TURNS_TOPIC`; the partition follows (rule 6).
     pub id: String,
 }
 
-impl Transactional {
+#[async_trait]
+impl OpenTransactions for Transactional {
     async fn open(&self, partition: i32) -> Result<Transactions, journal::Error> {
         let id = format!("{}-{partition}", self.id);
         Transactions::open(self.client.clone(), &id).await.map_err(journal::Error::Log)
@@ -170,7 +178,7 @@ impl Supervisor {
         log: Arc<dyn Log>,
         member: Member,
         points: Arc<Points>,
-        transactional: Option<Transactional>,
+        transactional: Option<Arc<dyn OpenTransactions>>,
     ) -> Self {
         Self {
             shared,
@@ -200,11 +208,10 @@ impl Supervisor {
         let mut result = Ok(());
         loop {
             let give_up = self.partitions.values().filter_map(|p| p.give_up).min();
+            // What ends first, and then what comes in.
             let step = tokio::select! {
-                event = events.recv() => match event {
-                    Some(event) => self.event(event),
-                    None => Err(Error::Consumer("the poll thread has ended".into())),
-                },
+                biased;
+                () = shutdown.cancelled() => break,
                 Some(ended) = self.turns.join_next() => {
                     ended.map_err(Error::from).and_then(|ended| self.ended(ended))
                 }
@@ -220,7 +227,10 @@ impl Supervisor {
                     self.give_up();
                     Ok(())
                 }
-                () = shutdown.cancelled() => break,
+                event = events.recv() => match event {
+                    Some(event) => self.event(event),
+                    None => Err(Error::Consumer("the poll thread has ended".into())),
+                },
             };
             if step.is_err() {
                 result = step;
@@ -245,7 +255,7 @@ impl Supervisor {
         while !self.turns.is_empty() {
             let give_up = self.partitions.values().filter_map(|p| p.give_up).min();
             let step = tokio::select! {
-                Some(event) = events.recv() => self.event_while_draining(event),
+                biased;
                 Some(ended) = self.turns.join_next() => {
                     ended.map_err(Error::from).and_then(|ended| self.ended(ended))
                 }
@@ -257,6 +267,7 @@ impl Supervisor {
                     self.give_up();
                     Ok(())
                 }
+                Some(event) = events.recv() => self.event_while_draining(event),
             };
             if let Err(error) = step {
                 tracing::error!(%error, "while draining");

@@ -120,7 +120,7 @@ pub(crate) enum Command {
 /// The worker's side of the poll thread.
 pub(crate) struct Handle {
     commands: mpsc::Sender<Command>,
-    thread: std::thread::JoinHandle<()>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Handle {
@@ -131,7 +131,16 @@ impl Handle {
 
     /// Waits until the thread has committed and left the group; [`Command::Close`] makes it do so.
     pub(crate) async fn join(self) {
-        let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        if let Some(thread) = self.thread {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    /// A handle without a thread, and what is sent to it.
+    #[cfg(test)]
+    pub(crate) fn detached() -> (Self, mpsc::Receiver<Command>) {
+        let (commands, sent) = mpsc::channel();
+        (Self { commands, thread: None }, sent)
     }
 }
 
@@ -152,7 +161,7 @@ pub(crate) fn spawn(options: Options) -> Result<(Handle, async_mpsc::UnboundedRe
         .name("turnmill-poll".into())
         .spawn(move || poller.run())
         .map_err(|e| format!("the poll thread cannot be started: {e}"))?;
-    Ok((Handle { commands: to_thread, thread }, from_thread))
+    Ok((Handle { commands: to_thread, thread: Some(thread) }, from_thread))
 }
 
 /// What the callbacks leave for the poll loop. They run inside poll, on the poll thread.

@@ -1,0 +1,120 @@
+//! Takeovers, simulated: the shipped supervisor, driver and journal on a simulated log, in seeded histories of everything that
+//! can go wrong. Model and tools never answer twice the same, so that what is made up for shows.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | this one | the tests |
+//! | `history` | what happens next, by seeded choice |
+//! | `process` | a worker process: the shipped supervisor, and a simulated poll thread |
+//! | `log` | the events partition: late appends, compaction, transactions, lagging readers |
+//! | `outside` | model, tools, results |
+//! | `world` | what outlives the processes; the rules that a history can be run without |
+//! | `check` | what must hold at the end |
+//! | `rng` | choices that come again with their seed |
+
+mod check;
+mod history;
+mod log;
+mod outside;
+mod process;
+mod rng;
+mod world;
+
+use history::{Told, play};
+use world::Rule;
+
+/// Each with its own seed, played one after the other on a clock that moves only when nothing else can happen.
+fn histories(
+    seeds: std::ops::Range<u64>,
+    exactly_once: bool,
+    without: Option<Rule>,
+) -> Result<Told, (u64, String)> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let mut all = Told::default();
+    for seed in seeds {
+        let told = runtime.block_on(play(seed, exactly_once, without)).map_err(|broken| (seed, broken))?;
+        all.turns += told.turns;
+        all.claims += told.claims;
+        all.processes += told.processes;
+        all.events += told.events;
+    }
+    Ok(all)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// `TURNMILL_HISTORIES` of them, or else this many; `TURNMILL_SEED` plays one.
+fn seeds() -> std::ops::Range<u64> {
+    match number("TURNMILL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TURNMILL_HISTORIES").unwrap_or(100_000) / 2,
+    }
+}
+
+fn hold(exactly_once: bool) {
+    let begun = std::time::Instant::now();
+    let told = histories(seeds(), exactly_once, None)
+        .unwrap_or_else(|(seed, broken)| panic!("seed {seed}, exactly once {exactly_once}: {broken}"));
+    println!("{} histories, {told:?}, {:?}", seeds().count(), begun.elapsed());
+}
+
+#[test]
+fn takeovers_at_least_once() {
+    hold(false);
+}
+
+#[test]
+fn takeovers_exactly_once() {
+    hold(true);
+}
+
+/// Without the rule, a promise is broken.
+fn breaks(rule: Rule, exactly_once: bool) {
+    match histories(0..100_000, exactly_once, Some(rule)) {
+        Ok(told) => panic!("nothing was broken without {rule:?}: {told:?}"),
+        Err((seed, broken)) => println!("without {rule:?}, seed {seed}: {broken}"),
+    }
+}
+
+#[test]
+fn without_the_fence_in_the_record_key() {
+    breaks(Rule::FenceInKey, false);
+}
+
+#[test]
+fn without_a_claims_unique_key() {
+    breaks(Rule::UniqueClaim, false);
+}
+
+#[test]
+fn without_the_floor() {
+    breaks(Rule::Floor, false);
+}
+
+#[test]
+fn without_the_confirmation() {
+    breaks(Rule::Confirmation, false);
+}
+
+#[test]
+fn without_the_finished_turns_in_the_recovery_point() {
+    breaks(Rule::FinishedTurns, false);
+}
+
+#[test]
+fn without_reading_only_what_was_committed() {
+    breaks(Rule::ReadCommitted, true);
+}
+
+#[test]
+fn without_fencing_the_transactions_before() {
+    breaks(Rule::InitTransactions, true);
+}
+
+#[test]
+fn without_committed_ends_whatever_their_fence() {
+    breaks(Rule::CommittedEnd, true);
+}
