@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::{Entries, Entry, Error, Log, Receipt};
 use crate::kafka::producer::{self, Outgoing, Producer};
 use crate::kafka::scan::Scanner;
-use crate::kafka::tail::{Tail, Tails};
+use crate::kafka::tail::{Tail, Tailed, Tails};
 
 /// Room for the framing of a record and a batch beside key and value, in bytes.
 const FRAMING: usize = 1024;
@@ -82,7 +82,7 @@ impl Log for KafkaLog {
 #[async_trait]
 impl Entries for Tail {
     async fn next(&mut self) -> Option<Result<Entry, Error>> {
-        let record = self.recv().await?;
-        Some(record.map(|r| Entry { offset: r.offset, key: r.key, value: r.value }).map_err(Error::Log))
+        let entry = |Tailed { offset, timestamp, key, value }| Entry { offset, timestamp, key, value };
+        Some(self.recv().await?.map(entry).map_err(Error::Log))
     }
 }

@@ -100,7 +100,7 @@ impl Entries for Read {
             let index = usize::try_from(self.next).unwrap();
             let found = self.records.lock().unwrap_or_else(PoisonError::into_inner).get(index).cloned();
             if let Some((key, value)) = found {
-                let entry = Entry { offset: self.next, key: key.into_bytes(), value };
+                let entry = Entry { offset: self.next, timestamp: None, key: key.into_bytes(), value };
                 self.next += 1;
                 return Some(Ok(entry));
             }

@@ -78,6 +78,8 @@ pub(crate) type Receipt = Pin<Box<dyn Future<Output = Result<i64, Error>> + Send
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub offset: i64,
+    /// Milliseconds since 1970 UTC, where the record has a timestamp.
+    pub timestamp: Option<i64>,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
 }

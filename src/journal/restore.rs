@@ -58,6 +58,9 @@ pub(crate) struct Restored {
     pub table: Table,
     /// How many events were read.
     pub events: usize,
+    /// The log has lost events that the recovery point counts on: a turn that was sent before this time, in
+    /// milliseconds since 1970 UTC, may have ended there. None: it has lost nothing.
+    pub lost_before: Option<i64>,
 }
 
 /// Takes a partition over: appends a claim, reads from the recovery point up to it, and merges what it read. The
@@ -80,6 +83,7 @@ pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver)
     if let Err(why) = &point {
         report(partition, watermark, why);
     }
+    let has_lost = matches!(&point, Err(Unusable::Outside { from, start, .. }) if from < start);
     let floor = point.as_ref().ok().and_then(|point| point.floor);
     let from = point.ok().map(|point| point.from);
     let mut reading = Reading {
@@ -89,6 +93,7 @@ pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver)
         first: FirstEvents::default(),
         table: Table::new(watermark),
         events: 0,
+        began: None,
     };
     if from.is_none() && begin > 0 {
         // Claims before the beginning of the log are gone; only the events that carry them as their fence still
@@ -97,11 +102,13 @@ pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver)
     }
     let ends_from = from.map(|from| from.saturating_sub(ENDS_BEFORE).max(begin));
     reading.read(&*log, member, partition, ends_from, fence).await?;
-    let Reading { mut claims, first, mut table, events, .. } = reading;
+    let Reading { mut claims, first, mut table, events, began, .. } = reading;
     claims.learn(fence);
     table.restored();
     let live = Arc::new(Live::new(fence, &member.topic_id, claims, first));
-    Ok(Restored { journal: Journal { log, partition, live }, table, events })
+    // Where no event says when it was written, anything may have ended before.
+    let lost_before = has_lost.then(|| began.unwrap_or(i64::MAX));
+    Ok(Restored { journal: Journal { log, partition, live }, table, events, lost_before })
 }
 
 async fn claim(log: &dyn Log, member: &Member, partition: i32) -> Result<i64, Error> {
@@ -152,6 +159,8 @@ struct Reading {
     first: FirstEvents,
     table: Table,
     events: usize,
+    /// When the first event was written.
+    began: Option<i64>,
 }
 
 impl Reading {
@@ -176,6 +185,7 @@ impl Reading {
         let mut entries = log.scan(partition, from, to);
         while let Some(entry) = entries.next().await {
             let entry = entry?;
+            self.began = self.began.or(entry.timestamp);
             if entry.offset < self.from {
                 self.ended_before(&entry);
                 continue;

@@ -22,6 +22,8 @@ const AHEAD: usize = 8_192;
 #[derive(Debug)]
 pub(crate) struct Tailed {
     pub offset: i64,
+    /// Milliseconds since 1970 UTC, where the record has a timestamp.
+    pub timestamp: Option<i64>,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
 }
@@ -30,6 +32,7 @@ impl Tailed {
     pub(super) fn of(message: &BorrowedMessage<'_>) -> Self {
         Self {
             offset: message.offset(),
+            timestamp: message.timestamp().to_millis(),
             key: message.key().unwrap_or_default().to_vec(),
             value: message.payload().unwrap_or_default().to_vec(),
         }

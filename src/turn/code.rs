@@ -28,6 +28,8 @@ codes! {
     POISON = "poison";
     /// Worker after worker has died or stopped under this turn before it got any further.
     CRASH_LOOP = "crash_loop";
+    /// With results exactly once: the events that would say whether the turn has ended are gone.
+    JOURNAL_EXPIRED = "journal_expired";
 
     // A turn that ran and failed.
     /// The record at a position was made from another input.

@@ -135,9 +135,41 @@ pub(super) async fn run(
     run.turn(&agent, turn, log, stop).await
 }
 
-/// A turn whose id came again with another input: its record goes to the dead letters. No result is
-/// published, because the first turn of that id has one.
-pub(super) async fn reused(shared: &Shared, to: Writers, job: Job, stop: &Stop) -> Result<Done, Halt> {
+/// Why a record is not run, and its turn gets no result: one may have been published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The turn of its id has ended, with another input (rule 17).
+    Reused,
+    /// The events that would say whether its turn has ended are gone (rule 8).
+    Expired,
+}
+
+impl Refusal {
+    fn failure(self, Identity { session, turn, .. }: &Identity) -> Failure {
+        match self {
+            Self::Reused => Failure::new(
+                code::TURN_ID_REUSED,
+                format!("turn {turn} of session {session} has ended; a record with its id has another input"),
+            ),
+            Self::Expired => Failure::new(
+                code::JOURNAL_EXPIRED,
+                format!(
+                    "the events that would say whether turn {turn} of session {session} has ended are gone: \
+                     its result may have been published"
+                ),
+            ),
+        }
+    }
+}
+
+/// Sends a record to the dead letters, without a result.
+pub(super) async fn refuse(
+    shared: &Shared,
+    to: Writers,
+    job: Job,
+    why: Refusal,
+    stop: &Stop,
+) -> Result<Done, Halt> {
     let agent = job.turn.ok().map(|turn| turn.agent.chars().take(64).collect());
     let run = Run {
         shared,
@@ -152,13 +184,7 @@ pub(super) async fn reused(shared: &Shared, to: Writers, job: Job, stop: &Stop) 
         last_offset: None,
         pending: VecDeque::new(),
     };
-    let failure = Failure::new(
-        code::TURN_ID_REUSED,
-        format!(
-            "turn {} of session {} has ended; a record with its id has another input",
-            run.identity.turn, run.identity.session
-        ),
-    );
+    let failure = why.failure(&run.identity);
     run.bury(&failure, false).await
 }
 

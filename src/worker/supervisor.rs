@@ -13,7 +13,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{self, Done, Halt, Job, Shared, Stop, Writers};
+use super::driver::{self, Done, Halt, Job, Refusal, Shared, Stop, Writers};
 use crate::journal::{self, Journal, Log, Member, Restored, Table, TakeOver};
 use crate::kafka::ClientConfig;
 use crate::kafka::consumer::{Command, Event, Handle, Record, RecoveryPoint};
@@ -100,6 +100,8 @@ struct Partition {
     epoch: u64,
     /// The journal and what it holds, once restored.
     journal: Option<(Writers, Table)>,
+    /// With results exactly once: what was sent before may have ended without a trace, in milliseconds since 1970 UTC.
+    lost_before: Option<i64>,
     stop: Stop,
     assigned: std::time::Instant,
     running: usize,
@@ -301,6 +303,7 @@ impl Supervisor {
         let state = Partition {
             epoch,
             journal: None,
+            lost_before: None,
             stop: Stop { boundary: boundary.clone(), now: CancellationToken::new() },
             assigned: std::time::Instant::now(),
             running: 0,
@@ -332,13 +335,15 @@ impl Supervisor {
         let Some(state) = current.filter(|p| p.state == State::Ours) else {
             return Ok(());
         };
+        let exactly_once = self.transactional.is_some();
         match restored {
-            Ok((Restored { journal, table, events }, transactions)) => {
+            Ok((Restored { journal, table, events, lost_before }, transactions)) => {
                 let open_turns = table.open_turns();
                 let took_ms = driver::elapsed_ms(state.assigned);
                 tracing::info!(partition, epoch, events, open_turns, took_ms, "partition ready");
                 let writers = Writers { journal: journal.clone(), transactions };
                 state.journal = Some((writers, table));
+                state.lost_before = lost_before.filter(|_| exactly_once);
                 self.points.lock().insert(partition, (epoch, journal.clone()));
                 self.tails.spawn(async move { (partition, epoch, journal.follow().await) });
                 self.consumer.send(Command::Ready { partition, epoch });
@@ -425,12 +430,18 @@ impl Supervisor {
             return false;
         }
         let log = if reused { journal::TurnLog::default() } else { table.take(&session, &turn) };
+        let sent_before = |time| job.record.timestamp.is_none_or(|sent| sent < time);
+        let refusal = match () {
+            () if reused => Some(Refusal::Reused),
+            () if log.starts == 0 && state.lost_before.is_some_and(sent_before) => Some(Refusal::Expired),
+            () => None,
+        };
         let (shared, writers, stop) = (Arc::clone(&self.shared), writers.clone(), state.stop.clone());
         state.running += 1;
         self.turns.spawn(async move {
-            let outcome = match reused {
-                true => driver::reused(&shared, writers, job, &stop).await,
-                false => driver::run(&shared, writers, job, log, &stop).await,
+            let outcome = match refusal {
+                Some(why) => driver::refuse(&shared, writers, job, why, &stop).await,
+                None => driver::run(&shared, writers, job, log, &stop).await,
             };
             Ended { session, turn, partition, epoch, offset, outcome }
         });

@@ -51,6 +51,20 @@ fn a_group_that_was_deleted_and_comes_back_repeats_nothing() {
 }
 
 #[test]
+fn a_recovery_point_moves_on_with_the_log_where_the_watermark_does_not() {
+    let mill = Setup::ledger("refreshed").ready();
+    ended(&mill);
+    let events = mill.topic("events");
+    for _ in 0..2 {
+        mill.ready_worker().terminate().expect(0);
+        let (_, metadata) = mill.cluster.commit_of(&mill.id, &mill.topic("turns"), 0);
+        // Behind the claim of the worker that has just left.
+        let end = mill.cluster.ends(&events)[0];
+        assert!(metadata.contains(&format!(" r={end} floor={} ", end - 1)), "{end}: {metadata}");
+    }
+}
+
+#[test]
 fn offsets_that_were_moved_back_with_their_metadata_repeat_nothing() {
     let mill = Setup::ledger("moved").ready();
     let turns = ended(&mill);
@@ -87,6 +101,43 @@ fn a_commit_whose_metadata_was_wiped_is_told_of_and_repeats_nothing() {
         log.contains("the recovery point cannot be used") && log.contains("no metadata of ours"),
         "{log}"
     );
+}
+
+/// Turns that have ended behind one that has not, and whose events were deleted, come again.
+fn deleted_events(name: &str, exactly_once: bool) {
+    let mill = Setup::ledger(name).exactly_once(exactly_once).ready();
+    let worker = mill.ready_worker();
+    mill.send(&[turn("s", "first", &[text("ok")])]);
+    mill.wait_until_committed();
+    mill.send(&[one_call("s", "held", "gate", json!({"file": "open"}))]);
+    mill.wait_for_runs("gate", 1);
+    mill.send(&notes(0));
+    mill.results(1 + TURNS);
+    worker.kill();
+    mill.cluster.delete_records(&mill.topic("events"));
+
+    std::fs::write(mill.path().join("open"), "").unwrap();
+    let worker = mill.ready_worker();
+    mill.send(&[turn("s", "new", &[text("ok")])]);
+    mill.result("new");
+    mill.wait_until_committed();
+    let log = worker.log();
+    assert!(log.contains("the recovery point cannot be used"), "{log}");
+    worker.terminate().expect(0);
+    let (letters, runs) = (mill.records("dead_letters"), mill.ledger().len());
+    if exactly_once {
+        let codes =
+            letters.iter().filter(|r| r.header("turnmill.error.code") == Some("journal_expired")).count();
+        assert_eq!((letters.len(), codes), (1 + TURNS, 1 + TURNS), "what may have ended ran again");
+        assert_eq!((runs, mill.records("results").len()), (1 + TURNS, 2 + TURNS));
+    } else {
+        assert_eq!((letters.len(), runs), (0, 2 + 2 * TURNS));
+    }
+}
+
+#[test]
+fn turns_whose_events_were_deleted_run_again_or_are_dead_letters_where_that_could_be_twice() {
+    in_both_modes("events-deleted", deleted_events);
 }
 
 #[test]

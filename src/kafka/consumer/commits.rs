@@ -12,6 +12,9 @@ use crate::kafka::tracker::Tracker;
 
 /// How often finished work is committed.
 pub(super) const COMMIT_EVERY: Duration = Duration::from_millis(500);
+/// How often a recovery point that has moved on is committed beside a watermark that has not: the one that is committed
+/// must not become older than what retention leaves.
+const REFRESH_EVERY: Duration = Duration::from_secs(60);
 /// How long the last commit of a partition that is given up may take; a failed one is harmless, the
 /// next owner skips what has ended.
 pub(super) const LAST_COMMIT: Duration = Duration::from_secs(5);
@@ -73,7 +76,10 @@ impl Poller {
         let (epoch, offset) = (state.epoch, state.tracker.watermark());
         let point = (self.options.recovery)(partition, epoch, offset);
         state.events = point.as_ref().map_or(0, |point| point.events);
-        if offset == state.committed.0 && !proof {
+        let due = state.revoked || self.closing || state.committed_at.elapsed() >= REFRESH_EVERY;
+        let moved = point.as_ref().is_some_and(|point| point.metadata != state.committed.1);
+        let refresh = due && moved && state.tracker.has_begun();
+        if offset == state.committed.0 && !proof && !refresh {
             return None;
         }
         // A partition whose restore failed has nothing new to say.
@@ -96,6 +102,7 @@ impl Poller {
                 continue;
             };
             state.committed = (commit.offset, commit.metadata.clone());
+            state.committed_at = Instant::now();
             // A revocation that came meanwhile waits for the epoch that is: there is nothing to take over again.
             if proof && state.restart.is_some() {
                 self.restarted(commit);

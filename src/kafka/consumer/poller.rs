@@ -30,6 +30,7 @@ pub(super) struct Partition {
     pub tracker: Tracker,
     /// What is committed, offset and metadata.
     pub committed: (i64, String),
+    pub committed_at: Instant,
     pub ready: bool,
     pub revoked: bool,
     /// Not ours any more: nothing of it may be committed.
@@ -51,6 +52,7 @@ impl Partition {
             epoch,
             tracker: Tracker::new(from.unwrap_or(0)),
             committed: (from.unwrap_or(0), metadata),
+            committed_at: Instant::now(),
             ready: false,
             revoked: false,
             lost: false,
@@ -87,7 +89,7 @@ pub(super) struct Poller {
     full: bool,
     /// The worker takes no more records.
     stopped: bool,
-    closing: bool,
+    pub closing: bool,
 }
 
 impl Poller {

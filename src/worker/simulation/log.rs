@@ -192,7 +192,7 @@ impl Read {
             let hidden = unconfirmed && self.to.is_none() && record.key.starts_with("claim@");
             if record.alive && !(committed && record.of == Of::Aborted) && !hidden {
                 let (key, value) = (record.key.clone().into_bytes(), record.value.clone());
-                return Found::Entry(Entry { offset, key, value });
+                return Found::Entry(Entry { offset, timestamp: None, key, value });
             }
         }
         Found::Nothing

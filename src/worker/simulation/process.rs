@@ -266,7 +266,10 @@ impl Process {
         }
         let offset = state.tracker.watermark();
         let point = self.points.of(0, state.epoch, offset);
-        if offset == state.committed.0 && !proof {
+        let due = state.revoked || self.shutdown.is_cancelled() || self.sim.lock().rng.once_in(8);
+        let moved = point.as_ref().is_some_and(|point| point.metadata != state.committed.1);
+        let refresh = due && moved && state.tracker.has_begun();
+        if offset == state.committed.0 && !proof && !refresh {
             return;
         }
         let unchanged = || (proof && offset == state.committed.0).then(|| state.committed.1.clone());

@@ -236,9 +236,10 @@ impl World {
 
     /// Retention: finished records of the turns go, and then what only they needed of the events.
     pub(super) fn retain(&mut self) {
-        let Some((watermark, _)) = self.group.committed else {
+        let Some((watermark, metadata)) = &self.group.committed else {
             return;
         };
+        let (watermark, point) = (*watermark, field(metadata, "r"));
         let kept = (self.turns_begin..=watermark as usize).count();
         self.turns_begin += self.rng.below(kept);
         let begin = self.turns_begin;
@@ -246,7 +247,8 @@ impl World {
         let end = self.events.records.len();
         let bound = needed.map(|(_, first, _)| first).fold(end, usize::min);
         // Retention is days and a late write minutes: what makes the first of them void is there too.
-        let bound = self.claim_below(bound).unwrap_or(bound);
+        // Nor is a recovery point that old: it moves on with the log.
+        let bound = self.claim_below(bound).unwrap_or(bound).min(point.unwrap_or(bound));
         let behind = bound.saturating_sub(self.events.begin);
         self.events.begin += self.rng.below(behind + 1);
     }
@@ -258,11 +260,7 @@ impl World {
 
     /// The metadata of a commit, as it would be without a rule.
     pub(super) fn point_without(&self, process: usize, metadata: &str) -> String {
-        let field = |name: &str| {
-            let value = metadata.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-            value.and_then(|value| value.parse::<usize>().ok())
-        };
-        let (Some(watermark), Some(from)) = (field("w"), field("r")) else {
+        let (Some(watermark), Some(from)) = (field(metadata, "w"), field(metadata, "r")) else {
             return metadata.to_owned();
         };
         let (from, floor) = match self.without {
@@ -280,4 +278,10 @@ impl World {
         let topic = metadata.rsplit(' ').next().unwrap_or_default();
         format!("turnmill/1 w={watermark} r={from} floor={floor} {topic}")
     }
+}
+
+/// A number of a commit's metadata.
+fn field(metadata: &str, name: &str) -> Option<usize> {
+    let value = metadata.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok())
 }

@@ -192,6 +192,15 @@ impl Cluster {
         let _ = runtime.block_on(admin.delete_topics(&names, &AdminOptions::new()));
     }
 
+    /// Deletes what a topic of one partition has.
+    pub fn delete_records(&self, topic: &str) {
+        let (runtime, admin) = self.admin();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, 0, Offset::Offset(self.ends(topic)[0])).unwrap();
+        let deleted = runtime.block_on(admin.delete_records(&list, &AdminOptions::new())).unwrap();
+        deleted.elements()[0].error().unwrap();
+    }
+
     /// Deletes a topic, and waits until it is gone.
     pub fn delete_topic(&self, name: &str) {
         self.delete_topics([name.to_owned()].into_iter());

@@ -1,8 +1,11 @@
 //! Workers that lose appends, die or are taken over while the outside remembers what they did: whatever happened, one key
 //! carries one input, one result is published, and the next worker completes the turn.
 
+use proptest::prelude::*;
+
 use super::*;
 use log::Fault;
+use shapes::{NEW, calling, done};
 
 /// Delivers the record to workers with these faults, then to one without.
 async fn survive(shape: &Shape, faults: &[Fault]) {
@@ -96,5 +99,38 @@ async fn a_worker_whose_partition_was_taken_over_at_any_append_starts_nothing_ne
             world.check_whole(&context).await;
             assert!(matches!(world.finish().await, Delivered::Skipped), "{context}");
         }
+    }
+}
+
+/// Replies of one to three calls each, of tools that fail or do not, and a last word.
+fn any_turn() -> impl Strategy<Value = Shape> {
+    const TOOLS: &[&str] = &["echo", "slow", "flaky", "broken", "panics", "nope", "strict", "huge"];
+    let reply = prop::collection::vec(prop::sample::select(TOOLS), 1..4);
+    prop::collection::vec(reply, 0..4).prop_map(|replies| {
+        let calls = replies.iter().map(Vec::len).sum::<usize>();
+        let used = (u32::try_from(replies.len() + 1).unwrap(), u32::try_from(calls).unwrap());
+        let saying = |names: &Vec<&str>| calling(&names.iter().map(|name| (*name, NEW)).collect::<Vec<_>>());
+        let script = replies.iter().map(saying).chain([done()]);
+        Shape { max_tool_calls: 32, ..Shape::new("generated", script, Ok("done"), used) }
+    })
+}
+
+fn any_fault() -> impl Strategy<Value = Fault> {
+    (0..40usize, 0..3).prop_map(|(at, kind)| match kind {
+        0 => Fault::From(at),
+        1 => Fault::Only(at),
+        _ => Fault::Death(at),
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_turn_survives_what_up_to_three_workers_lose(
+        shape in any_turn(),
+        faults in prop::collection::vec(any_fault(), 1..4),
+    ) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(survive(&shape, &faults));
     }
 }

@@ -142,7 +142,7 @@ impl World {
             let outcome = match table.ended(&session, &turn) {
                 _ if table.is_dead(job.record.offset, &job.identity.input) => return Delivered::Skipped,
                 Some(end) if end.input == input => return Delivered::Skipped,
-                Some(_) => reused(&shared, to, job, &self.stop).await,
+                Some(_) => refuse(&shared, to, job, Refusal::Reused, &self.stop).await,
                 None => run(&shared, to, job, table.take(&session, &turn), &self.stop).await,
             };
             outcome.map_or_else(Delivered::Halted, Delivered::Done)
