@@ -57,7 +57,7 @@ impl Log for KafkaLog {
         self.scanner.begin(&self.topic, partition).await.map_err(Error::Log)
     }
 
-    fn scan(&self, partition: i32, from: Option<i64>, to: i64) -> Box<dyn Entries> {
+    fn scan(&self, partition: i32, from: i64, to: i64) -> Box<dyn Entries> {
         Box::new(self.scanner.scan(&self.topic, partition, from, to))
     }
 

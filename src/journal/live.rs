@@ -18,9 +18,22 @@ pub(super) struct Live {
     state: Mutex<State>,
 }
 
+/// Events that the log has lost and that a recovery point counted on.
+pub(super) struct Lost {
+    /// The recovery point.
+    pub from: i64,
+    /// Where the log began.
+    pub begin: i64,
+}
+
 struct State {
     /// Everything below was read.
     position: i64,
+    /// What is lost, until the turns that it can have been of have ended: the recovery point stays where it was, or the
+    /// next owner would not know.
+    lost: Option<Lost>,
+    /// The first record of the turns that nothing is lost of.
+    whole_from: Option<i64>,
     claims: Claims,
     first: FirstEvents,
     /// Who waits for the tail to pass an offset.
@@ -31,8 +44,22 @@ struct State {
 
 impl Live {
     /// The tail begins behind the claim at `fence`; `claims` and `first` are what the restore has learned.
-    pub(super) fn new(fence: i64, topic_id: &str, claims: Claims, first: FirstEvents) -> Self {
-        let state = State { position: fence + 1, claims, first, waiters: BTreeMap::new(), over: None };
+    pub(super) fn new(
+        fence: i64,
+        topic_id: &str,
+        claims: Claims,
+        first: FirstEvents,
+        lost: Option<Lost>,
+    ) -> Self {
+        let state = State {
+            position: fence + 1,
+            lost,
+            whole_from: None,
+            claims,
+            first,
+            waiters: BTreeMap::new(),
+            over: None,
+        };
         Self { fence, topic_id: topic_id.to_owned(), state: Mutex::new(state) }
     }
 
@@ -98,13 +125,26 @@ impl Live {
         state.over.get_or_insert(error);
     }
 
-    /// What to commit beside this watermark, and where the tail stands.
+    /// From this record of the turns on, nothing is lost.
+    pub(super) fn whole_from(&self, offset: i64) {
+        self.state().whole_from.get_or_insert(offset);
+    }
+
+    /// What to commit beside this watermark, and how many offsets a restore would read.
     pub(super) fn point(&self, watermark: i64) -> (Point, i64) {
         let mut state = self.state();
-        let State { position, claims, first, .. } = &mut *state;
-        let point = point::point(first, claims, watermark, *position, &self.topic_id);
+        let State { position, claims, first, lost, whole_from, .. } = &mut *state;
+        lost.take_if(|_| whole_from.is_some_and(|whole| whole <= watermark));
+        let mut point = point::point(first, claims, watermark, *position, &self.topic_id);
         claims.prune(point.from);
-        (point, *position)
+        let events = *position - point.from;
+        match lost {
+            None => (point, events),
+            Some(Lost { from, begin }) => {
+                (point.from, point.floor) = (*from, None);
+                (point, *position - *begin)
+            }
+        }
     }
 }
 
@@ -124,7 +164,7 @@ mod tests {
     use super::*;
 
     fn live() -> Live {
-        Live::new(10, "t", Claims::new(Some(10)), FirstEvents::default())
+        Live::new(10, "t", Claims::new(Some(10)), FirstEvents::default(), None)
     }
 
     #[tokio::test]
@@ -151,6 +191,17 @@ mod tests {
         assert!(before.await.is_ok());
         assert!(after.await.is_err());
         assert!(live.confirmed(13).await.is_err());
+    }
+
+    #[test]
+    fn a_point_stays_where_events_were_lost_until_their_turns_have_ended() {
+        let lost = Lost { from: 3, begin: 8 };
+        let live = Live::new(10, "t", Claims::new(Some(10)), FirstEvents::default(), Some(lost));
+        let at = |watermark| (live.point(watermark).0.from, live.point(watermark).1);
+        assert_eq!(at(5), (3, 3));
+        live.whole_from(7);
+        live.whole_from(9);
+        assert_eq!((at(6), at(7), at(6)), ((3, 3), (11, 0), (11, 0)));
     }
 
     #[test]

@@ -59,8 +59,8 @@ impl Log for MemoryLog {
         Ok(0)
     }
 
-    fn scan(&self, _: i32, from: Option<i64>, to: i64) -> Box<dyn Entries> {
-        Box::new(self.read(from.unwrap_or(0), Some(to)))
+    fn scan(&self, _: i32, from: i64, to: i64) -> Box<dyn Entries> {
+        Box::new(self.read(from, Some(to)))
     }
 
     fn whole(&self, _: i32) -> Box<dyn Entries> {

@@ -100,8 +100,9 @@ pub(crate) trait Log: Send + Sync + 'static {
     /// The offset where the partition's log begins.
     async fn begin(&self, partition: i32) -> Result<i64, Error>;
 
-    /// Every record of the partition from `from`, or from its beginning, up to and with the one at `to`.
-    fn scan(&self, partition: i32, from: Option<i64>, to: i64) -> Box<dyn Entries>;
+    /// Every record of the partition from `from` up to and with the one at `to`; an error if what was to be read
+    /// is gone.
+    fn scan(&self, partition: i32, from: i64, to: i64) -> Box<dyn Entries>;
 
     /// Every record that the partition has now.
     fn whole(&self, partition: i32) -> Box<dyn Entries>;
@@ -162,8 +163,13 @@ impl Journal {
     /// What to commit beside this watermark, so that the next restore begins there (rule 8), and how many offsets a
     /// restore would read.
     pub(crate) fn recovery_point(&self, watermark: i64) -> (String, i64) {
-        let (point, position) = self.live.point(watermark);
-        (point.to_string(), position - point.from)
+        let (point, events) = self.live.point(watermark);
+        (point.to_string(), events)
+    }
+
+    /// Where the log has lost events: the record of the turns at `offset` and those after it are of later.
+    pub(crate) fn whole_from(&self, offset: i64) {
+        self.live.whole_from(offset);
     }
 
     /// Reads the tail until the journal is over, and says why. Until then, everything that waits for a

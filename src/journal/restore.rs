@@ -1,17 +1,25 @@
 //! Taking a partition over: claim, read, merge (rules 7 to 9).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::claims::Claims;
-use super::live::Live;
+use super::live::{Live, Lost};
 use super::point::{FirstEvents, Point, Unusable};
 use super::table::Table;
 use super::{Entry, Error, Journal, Log, encode, peek};
 use crate::record::{Claim, EventType, StepEvent};
 
-/// How many events before the recovery point are read for the ends of turns alone: so that a second copy of a turn
-/// is recognised after a takeover too.
-const ENDS_BEFORE: i64 = 10_000;
+/// How many offsets before the recovery point are read for the ends of turns alone, so that a second copy of a turn is
+/// recognised after a takeover too; and for how long: what comes after it is what a takeover waits for.
+const ENDS_BEFORE: i64 = 2_000;
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// How far the clocks of producers and workers may be apart, in milliseconds, where it is judged whether a turn is older
+/// than events that are gone.
+const CLOCKS: i64 = 60_000;
 
 /// Who takes a partition over.
 #[derive(Debug, Clone)]
@@ -56,14 +64,15 @@ pub(crate) struct Restored {
     pub journal: Journal,
     /// What was recorded before the claim.
     pub table: Table,
-    /// How many events were read.
+    /// How many events were read from the recovery point on.
     pub events: usize,
-    /// The log has lost events that the recovery point counts on: a turn that was sent before this time, in
-    /// milliseconds since 1970 UTC, may have ended there. None: it has lost nothing.
+    /// The log has lost events that the recovery point counts on. What they were of was sent before this time, in
+    /// milliseconds since 1970 UTC. None: it has lost nothing.
     pub lost_before: Option<i64>,
 }
 
-/// Takes a partition over: appends a claim, reads from the recovery point up to it, and merges what it read. The
+/// Takes a partition over: appends a claim, reads from the recovery point up to it (and some before it, for the ends of
+/// turns), and merges what it read. The
 /// claim is the barrier: everything written before it is in the table, and nothing that another worker writes
 /// after it counts.
 ///
@@ -83,12 +92,17 @@ pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver)
     if let Err(why) = &point {
         report(partition, watermark, why);
     }
-    let has_lost = matches!(&point, Err(Unusable::Outside { from, start, .. }) if from < start);
+    // A transaction's mark has an offset and says nothing: where only that is gone, nothing is.
+    let marks = i64::from(member.exactly_once);
+    let lost_from = match &point {
+        Err(Unusable::Outside { from, start, .. }) if from + marks < *start => Some(*from),
+        _ => None,
+    };
     let floor = point.as_ref().ok().and_then(|point| point.floor);
     let from = point.ok().map(|point| point.from);
     let mut reading = Reading {
         watermark,
-        from: from.unwrap_or(0),
+        from: from.unwrap_or(begin),
         claims: Claims::new(floor),
         first: FirstEvents::default(),
         table: Table::new(watermark),
@@ -98,16 +112,21 @@ pub(crate) async fn restore(log: Arc<dyn Log>, member: &Member, what: &TakeOver)
     if from.is_none() && begin > 0 {
         // Claims before the beginning of the log are gone; only the events that carry them as their fence still
         // tell of them, maybe after the event that they make void.
-        reading.learn_fences(&*log, partition, fence).await?;
+        reading.learn_fences(&*log, partition, begin, fence).await?;
     }
-    let ends_from = from.map(|from| from.saturating_sub(ENDS_BEFORE).max(begin));
-    reading.read(&*log, member, partition, ends_from, fence).await?;
+    reading.read(&*log, member, partition, begin, fence).await?;
     let Reading { mut claims, first, mut table, events, began, .. } = reading;
     claims.learn(fence);
     table.restored();
-    let live = Arc::new(Live::new(fence, &member.topic_id, claims, first));
-    // Where no event says when it was written, anything may have ended before.
-    let lost_before = has_lost.then(|| began.unwrap_or(i64::MAX));
+    let live = Arc::new(Live::new(
+        fence,
+        &member.topic_id,
+        claims,
+        first,
+        lost_from.map(|from| Lost { from, begin }),
+    ));
+    // Where no event says when it was written, anything may be of what was lost.
+    let lost_before = lost_from.map(|_| began.map_or(i64::MAX, |began| began.saturating_add(CLOCKS)));
     Ok(Restored { journal: Journal { log, partition, live }, table, events, lost_before })
 }
 
@@ -164,8 +183,14 @@ struct Reading {
 }
 
 impl Reading {
-    async fn learn_fences(&mut self, log: &dyn Log, partition: i32, to: i64) -> Result<(), Error> {
-        let mut entries = log.scan(partition, None, to);
+    async fn learn_fences(
+        &mut self,
+        log: &dyn Log,
+        partition: i32,
+        begin: i64,
+        to: i64,
+    ) -> Result<(), Error> {
+        let mut entries = log.scan(partition, begin, to);
         while let Some(entry) = entries.next().await {
             if let Some(fence) = peek::fence(&entry?.key) {
                 self.claims.learn(fence);
@@ -179,12 +204,20 @@ impl Reading {
         log: &dyn Log,
         member: &Member,
         partition: i32,
-        from: Option<i64>,
+        begin: i64,
         to: i64,
     ) -> Result<(), Error> {
-        let mut entries = log.scan(partition, from, to);
+        let mut entries = log.scan(partition, self.from.saturating_sub(ENDS_BEFORE).max(begin), to);
+        let ends_by = Instant::now() + ENDS_WITHIN;
+        let mut needed = false;
         while let Some(entry) = entries.next().await {
             let entry = entry?;
+            if entry.offset < self.from && !needed && Instant::now() > ends_by {
+                // What is only good to have takes too long.
+                entries = log.scan(partition, self.from, to);
+                needed = true;
+                continue;
+            }
             self.began = self.began.or(entry.timestamp);
             if entry.offset < self.from {
                 self.ended_before(&entry);

@@ -34,6 +34,8 @@ pub(crate) struct TurnLog {
     pub steps: HashMap<Position, Recorded<Content>>,
     /// The number of the last attempt at the turn.
     pub starts: u32,
+    /// Whether the start of the first attempt is there: nothing before it can be.
+    pub is_whole: bool,
     /// The attempts that were begun for the same record since it last got any further, but for those that were
     /// given up in order: what is left has died.
     died: HashSet<u32>,
@@ -187,6 +189,7 @@ impl TurnLog {
             EventType::TurnStart => {
                 let attempt = event.attempt.unwrap_or(1);
                 self.starts = self.starts.max(attempt);
+                self.is_whole |= attempt == 1 && event.status.is_none();
                 // A record that was sent again by hand gets new tries.
                 if event.input_offset != self.input_offset {
                     self.died.clear();

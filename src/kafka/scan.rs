@@ -57,10 +57,10 @@ impl Scanner {
         begin.map_err(|e| format!("topic {topic}, partition {partition}: where its log begins: {e}"))
     }
 
-    /// Every record from `from`, or from the beginning of the log, up to and with the one at `to`, in order; or
-    /// else an error, and nothing after it. Dropping the receiver ends the scan.
-    pub(crate) fn scan(&self, topic: &str, partition: i32, from: Option<i64>, to: i64) -> Tail {
-        self.read(topic, partition, from, Some(to))
+    /// Every record from `from` up to and with the one at `to`, in order; or else an error, and nothing after it.
+    /// Dropping the receiver ends the scan.
+    pub(crate) fn scan(&self, topic: &str, partition: i32, from: i64, to: i64) -> Tail {
+        self.read(topic, partition, Some(from), Some(to))
     }
 
     /// Every record that a partition has now, in order; or else an error, and nothing after it. Dropping the

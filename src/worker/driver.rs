@@ -88,6 +88,8 @@ pub(super) struct Job {
     pub record: Record,
     pub identity: Identity,
     pub turn: Result<Turn, Box<Unreadable>>,
+    /// Whether the log has lost events that may be its turn's.
+    pub expired: bool,
 }
 
 /// Handles a record whose turn has not ended.
@@ -98,7 +100,7 @@ pub(super) async fn run(
     mut log: TurnLog,
     stop: &Stop,
 ) -> Result<Done, Halt> {
-    let Job { record, identity, turn } = job;
+    let Job { record, identity, turn, .. } = job;
     let mut run = Run {
         shared,
         journal: to.journal,
@@ -140,7 +142,7 @@ pub(super) async fn run(
 pub(super) enum Refusal {
     /// The turn of its id has ended, with another input (rule 17).
     Reused,
-    /// The events that would say whether its turn has ended are gone (rule 8).
+    /// Events that would say whether its turn has ended, or how far it got, are gone (rule 8).
     Expired,
 }
 
@@ -154,8 +156,8 @@ impl Refusal {
             Self::Expired => Failure::new(
                 code::JOURNAL_EXPIRED,
                 format!(
-                    "the events that would say whether turn {turn} of session {session} has ended are gone: \
-                     its result may have been published"
+                    "events that would say whether turn {turn} of session {session} has ended, or how far it got, \
+                     are gone"
                 ),
             ),
         }
@@ -168,6 +170,7 @@ pub(super) async fn refuse(
     to: Writers,
     job: Job,
     why: Refusal,
+    has_steps: bool,
     stop: &Stop,
 ) -> Result<Done, Halt> {
     let agent = job.turn.ok().map(|turn| turn.agent.chars().take(64).collect());
@@ -176,7 +179,7 @@ pub(super) async fn refuse(
         journal: to.journal,
         transactions: to.transactions,
         stop,
-        has_steps: false,
+        has_steps,
         record: job.record,
         identity: job.identity,
         agent,

@@ -100,7 +100,7 @@ struct Partition {
     epoch: u64,
     /// The journal and what it holds, once restored.
     journal: Option<(Writers, Table)>,
-    /// With results exactly once: what was sent before may have ended without a trace, in milliseconds since 1970 UTC.
+    /// Events are lost of turns that were sent before, in milliseconds since 1970 UTC, until a later one comes.
     lost_before: Option<i64>,
     stop: Stop,
     assigned: std::time::Instant,
@@ -323,6 +323,7 @@ impl Supervisor {
         };
         self.restores.spawn(async move {
             let restored = tokio::select! {
+                biased;
                 restored = take_over(&what) => restored,
                 () = boundary.cancelled() => Err(journal::Error::Log("the partition went away".into())),
             };
@@ -335,7 +336,6 @@ impl Supervisor {
         let Some(state) = current.filter(|p| p.state == State::Ours) else {
             return Ok(());
         };
-        let exactly_once = self.transactional.is_some();
         match restored {
             Ok((Restored { journal, table, events, lost_before }, transactions)) => {
                 let open_turns = table.open_turns();
@@ -343,7 +343,7 @@ impl Supervisor {
                 tracing::info!(partition, epoch, events, open_turns, took_ms, "partition ready");
                 let writers = Writers { journal: journal.clone(), transactions };
                 state.journal = Some((writers, table));
-                state.lost_before = lost_before.filter(|_| exactly_once);
+                state.lost_before = lost_before;
                 self.points.lock().insert(partition, (epoch, journal.clone()));
                 self.tails.spawn(async move { (partition, epoch, journal.follow().await) });
                 self.consumer.send(Command::Ready { partition, epoch });
@@ -354,7 +354,22 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Whether events may be lost of the record's turn. They come in order: from the first that is later on, none is.
+    fn has_expired(&mut self, record: &Record) -> bool {
+        let current = self.partitions.get_mut(&record.partition).filter(|p| p.epoch == record.epoch);
+        let Some(state) = current.filter(|p| p.lost_before.is_some()) else {
+            return false;
+        };
+        let older = record.timestamp.is_none_or(|sent| state.lost_before.is_some_and(|before| sent < before));
+        if let (false, Some((writers, _))) = (older, &state.journal) {
+            writers.journal.whole_from(record.offset);
+            state.lost_before = None;
+        }
+        older
+    }
+
     fn enqueue(&mut self, record: Record) {
+        let expired = self.has_expired(&record);
         let Record { partition, offset, .. } = record;
         let topic = &self.shared.turns_topic;
         let read = read_turn(topic, partition, offset, record.key.as_deref(), record.value.as_deref());
@@ -375,7 +390,7 @@ impl Supervisor {
                 "a session came on two partitions: are all producers using the murmur2_random partitioner?"
             );
         }
-        lane.jobs.push_back(Job { record, identity, turn });
+        lane.jobs.push_back(Job { record, identity, turn, expired });
         if lane.jobs.len() == 1 && !lane.running {
             self.ready.push_back(session);
         }
@@ -430,17 +445,23 @@ impl Supervisor {
             return false;
         }
         let log = if reused { journal::TurnLog::default() } else { table.take(&session, &turn) };
-        let sent_before = |time| job.record.timestamp.is_none_or(|sent| sent < time);
-        let refusal = match () {
-            () if reused => Some(Refusal::Reused),
-            () if log.starts == 0 && state.lost_before.is_some_and(sent_before) => Some(Refusal::Expired),
-            () => None,
+        // Without a trace a turn may have ended, which matters where its result is promised once; without its beginning
+        // its keys may have carried what nobody knows any more.
+        let has_trace = log.starts > 0 || log.has_steps();
+        let expired = job.expired && !log.is_whole && (has_trace || self.transactional.is_some());
+        let refusal = if reused {
+            Some(Refusal::Reused)
+        } else if expired {
+            Some(Refusal::Expired)
+        } else {
+            None
         };
+        let has_steps = log.has_steps();
         let (shared, writers, stop) = (Arc::clone(&self.shared), writers.clone(), state.stop.clone());
         state.running += 1;
         self.turns.spawn(async move {
             let outcome = match refusal {
-                Some(why) => driver::refuse(&shared, writers, job, why, &stop).await,
+                Some(why) => driver::refuse(&shared, writers, job, why, has_steps, &stop).await,
                 None => driver::run(&shared, writers, job, log, &stop).await,
             };
             Ended { session, turn, partition, epoch, offset, outcome }

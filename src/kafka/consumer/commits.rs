@@ -12,8 +12,8 @@ use crate::kafka::tracker::Tracker;
 
 /// How often finished work is committed.
 pub(super) const COMMIT_EVERY: Duration = Duration::from_millis(500);
-/// How often a recovery point that has moved on is committed beside a watermark that has not: the one that is committed
-/// must not become older than what retention leaves.
+/// How often a recovery point that has moved on is committed beside a watermark that has not, the first time at once: the
+/// one that is committed must not become older than what retention leaves.
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
 /// How long the last commit of a partition that is given up may take; a failed one is harmless, the
 /// next owner skips what has ended.
@@ -76,7 +76,7 @@ impl Poller {
         let (epoch, offset) = (state.epoch, state.tracker.watermark());
         let point = (self.options.recovery)(partition, epoch, offset);
         state.events = point.as_ref().map_or(0, |point| point.events);
-        let due = state.revoked || self.closing || state.committed_at.elapsed() >= REFRESH_EVERY;
+        let due = self.closing || state.committed_at.is_none_or(|at| at.elapsed() >= REFRESH_EVERY);
         let moved = point.as_ref().is_some_and(|point| point.metadata != state.committed.1);
         let refresh = due && moved && state.tracker.has_begun();
         if offset == state.committed.0 && !proof && !refresh {
@@ -102,7 +102,7 @@ impl Poller {
                 continue;
             };
             state.committed = (commit.offset, commit.metadata.clone());
-            state.committed_at = Instant::now();
+            state.committed_at = Some(Instant::now());
             // A revocation that came meanwhile waits for the epoch that is: there is nothing to take over again.
             if proof && state.restart.is_some() {
                 self.restarted(commit);

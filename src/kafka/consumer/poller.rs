@@ -30,7 +30,8 @@ pub(super) struct Partition {
     pub tracker: Tracker,
     /// What is committed, offset and metadata.
     pub committed: (i64, String),
-    pub committed_at: Instant,
+    /// When that was, since the journal was taken over.
+    pub committed_at: Option<Instant>,
     pub ready: bool,
     pub revoked: bool,
     /// Not ours any more: nothing of it may be committed.
@@ -52,7 +53,7 @@ impl Partition {
             epoch,
             tracker: Tracker::new(from.unwrap_or(0)),
             committed: (from.unwrap_or(0), metadata),
-            committed_at: Instant::now(),
+            committed_at: None,
             ready: false,
             revoked: false,
             lost: false,

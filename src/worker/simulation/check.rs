@@ -18,7 +18,7 @@ pub(super) fn whole(world: &World) -> Result<(), String> {
 }
 
 /// The events that count, by the letter of rules 2 and 26, with all claims known.
-fn accepted(world: &World) -> Vec<(usize, StepEvent)> {
+pub(super) fn accepted(world: &World) -> Vec<(usize, StepEvent)> {
     let records = world.events.records.iter().enumerate();
     let claims: BTreeSet<i64> = records
         .clone()
@@ -68,8 +68,12 @@ fn ends(world: &World, accepted: &[(usize, StepEvent)]) -> Result<(), String> {
         for (_, event) in accepted.iter().filter(|(_, event)| event.kind == kind) {
             *count.entry(name(event)).or_default() += 1;
         }
-        for sent in &world.turns {
-            let turn = format!("{}/{}", sent.session, sent.turn);
+        let sent: BTreeSet<String> =
+            world.turns.iter().map(|sent| format!("{}/{}", sent.session, sent.turn)).collect();
+        if let Some(other) = count.keys().find(|turn| !sent.contains(*turn)) {
+            return Err(format!("{other} has a {}, and was never sent", kind.as_str()));
+        }
+        for turn in sent {
             match count.get(&turn) {
                 Some(1) => {}
                 other => return Err(format!("{turn} has {} of {}", other.unwrap_or(&0), kind.as_str())),

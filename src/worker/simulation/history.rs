@@ -111,7 +111,13 @@ impl History {
             }
             self.step().await?;
         }
-        Err("somebody waits for ever".into())
+        let world = self.sim.lock();
+        match world.unanswered() {
+            Some(sent) => {
+                Err(format!("{}/{} has no result, and nothing is left to do", sent.session, sent.turn))
+            }
+            None => Err(format!("all have results, and {:?} is what is committed", world.group.committed)),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -122,7 +128,7 @@ impl History {
             // The group was reset, and retention has taken all turns.
             None => world.turns_begin == end,
         };
-        read && world.all_answered()
+        read && world.unanswered().is_none()
     }
 
     async fn step(&mut self) -> Result<(), String> {
@@ -131,7 +137,11 @@ impl History {
             let world = self.sim.lock();
             let waiting: Vec<_> = world.waiting.iter().map(|w| (w.gate, w.process)).collect();
             let (owner, committed) = (world.group.owner, &world.group.committed);
-            println!("{next:?}: owner {owner:?}, committed {committed:?}, waiting {waiting:?}");
+            let (begin, turns) = (world.events.begin, world.turns_begin..world.turns.len());
+            println!(
+                "{next:?}: turns {turns:?}, events from {begin}, owner {owner:?}, committed {committed:?}, \
+                 waiting {waiting:?}"
+            );
         }
         self.happen(next);
         settle().await;
@@ -268,7 +278,14 @@ impl History {
                 world.clients[&id].seen.send_replace(to);
             }
             Next::Commit(index) => self.processes[index].send_commit(),
-            Next::EndCommit(index) => self.processes[index].end_commit(Fate::Goes),
+            Next::EndCommit(index) => {
+                let fate = match self.below(24) {
+                    0 if self.faults > 0 => Fate::Fails,
+                    1 if self.faults > 0 => Fate::Unheard,
+                    _ => Fate::Goes,
+                };
+                self.processes[index].end_commit(fate);
+            }
             Next::Fault => {
                 self.faults -= 1;
                 self.fault();

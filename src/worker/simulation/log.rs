@@ -122,8 +122,8 @@ impl Log for SimLog {
         Ok(self.sim.lock().events.begin as i64)
     }
 
-    fn scan(&self, _: i32, from: Option<i64>, to: i64) -> Box<dyn Entries> {
-        Box::new(self.read(from, Some(to)))
+    fn scan(&self, _: i32, from: i64, to: i64) -> Box<dyn Entries> {
+        Box::new(self.read(Some(from), Some(to)))
     }
 
     fn whole(&self, _: i32) -> Box<dyn Entries> {
@@ -204,7 +204,7 @@ impl Entries for Read {
     async fn next(&mut self) -> Option<Result<Entry, Error>> {
         loop {
             if self.to.is_some() && !self.asked {
-                if self.sim.gate(Gate::Scan, self.process).await == Fate::Fails {
+                if self.sim.gate(Gate::Scan, self.process).await != Fate::Goes {
                     return Some(Err(gone()));
                 }
                 self.asked = true;

@@ -1,6 +1,9 @@
 //! Takeovers, simulated: the shipped supervisor, driver and journal on a simulated log, in seeded histories of everything that
 //! can go wrong. Model and tools never answer twice the same, so that what is made up for shows.
 //!
+//! Not simulated: the poll thread (it is imitated), cancels and deadlines, events that are lost (`tests/broker/offsets.rs`),
+//! and several partitions, which share nothing but their process.
+//!
 //! | file | holds |
 //! | --- | --- |
 //! | this one | the tests |
@@ -50,7 +53,7 @@ fn number(name: &str) -> Option<u64> {
 fn seeds() -> std::ops::Range<u64> {
     match number("TURNMILL_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TURNMILL_HISTORIES").unwrap_or(100_000) / 2,
+        None => 0..number("TURNMILL_HISTORIES").unwrap_or(100_000).div_ceil(2),
     }
 }
 

@@ -67,7 +67,7 @@ impl Model for Outside {
     async fn complete(&self, request: Request<'_>) -> Result<Reply, Failure> {
         let text = |name: &str| request.metadata.get(name).cloned().unwrap_or_default();
         let _busy = self.busy(&text("session"), &text("turn"));
-        if self.sim.gate(Gate::Model, self.process).await == Fate::Fails {
+        if self.sim.gate(Gate::Model, self.process).await != Fate::Goes {
             return Err(Failure::new("model_error", "the model is down"));
         }
         let mut reply = Reply::default();
@@ -118,7 +118,7 @@ impl Tool for Probe {
                 world.broken(|| format!("{key} ran {runs} times, and its outcome was to be reported"));
             }
         }
-        if outside.sim.gate(Gate::Tool, outside.process).await == Fate::Fails {
+        if outside.sim.gate(Gate::Tool, outside.process).await != Fate::Goes {
             return Err(ToolError::retryable("not this time"));
         }
         let nonce = outside.sim.lock().nonce();
@@ -154,7 +154,7 @@ impl Sink for Outside {
             return Err(closed());
         };
         let fate = self.sim.gate(Gate::Publish, self.process).await;
-        if fate != Fate::Fails {
+        if matches!(fate, Fate::Goes | Fate::Unheard) {
             self.sim.lock().results.push(result);
         }
         if fate == Fate::Goes { Ok(()) } else { Err(closed()) }
@@ -165,7 +165,7 @@ impl Sink for Outside {
 impl OpenTransactions for Outside {
     async fn open(&self, _: i32) -> Result<Transactions, journal::Error> {
         let refused = || journal::Error::Log("the coordinator does not answer".into());
-        if self.sim.gate(Gate::Init, self.process).await == Fate::Fails {
+        if self.sim.gate(Gate::Init, self.process).await != Fate::Goes {
             return Err(refused());
         }
         let epoch = {
@@ -201,7 +201,7 @@ impl Outside {
     }
 
     async fn transaction(&self, epoch: u64, records: Vec<Owned>) -> bool {
-        if self.sim.gate(Gate::Produce, self.process).await == Fate::Fails {
+        if self.sim.gate(Gate::Produce, self.process).await != Fate::Goes {
             return false;
         }
         {
@@ -213,6 +213,9 @@ impl Outside {
             for record in records {
                 match published(&record.topic, record.value.as_deref()) {
                     Some(result) => results.push(result),
+                    None if record.topic != "agent.tool-events" => {
+                        world.broken(|| format!("something was sent to {}", record.topic));
+                    }
                     None => {
                         let key = String::from_utf8(record.key.unwrap_or_default()).unwrap_or_default();
                         world.events.push(key, record.value.unwrap_or_default(), Of::Open);
@@ -223,7 +226,8 @@ impl Outside {
         }
         let fate = self.sim.gate(Gate::Commit, self.process).await;
         let mut world = self.sim.lock();
-        if world.transactional.epoch != epoch {
+        // What a process leaves open stays so until somebody fences it or the coordinator gives it up.
+        if world.transactional.epoch != epoch || fate == Fate::Gone {
             return false;
         }
         world.end_transaction(fate != Fate::Fails);

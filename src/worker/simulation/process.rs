@@ -1,5 +1,5 @@
-//! A worker process: the shipped supervisor, with a poll thread that is simulated. It does what the shipped one
-//! does, but for pauses and waits.
+//! A worker process: the shipped supervisor, with a poll thread that is simulated. It decides as the shipped one does
+//! (`kafka::consumer`), without its pauses and waits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -232,6 +232,7 @@ impl Process {
         }
         if give_up || self.commit.is_none() {
             self.partition = None;
+            self.sim.lock().restoring.remove(&self.id);
             if mine && !lost {
                 self.give_back();
             }
@@ -266,7 +267,7 @@ impl Process {
         }
         let offset = state.tracker.watermark();
         let point = self.points.of(0, state.epoch, offset);
-        let due = state.revoked || self.shutdown.is_cancelled() || self.sim.lock().rng.once_in(8);
+        let due = self.shutdown.is_cancelled() || self.sim.lock().rng.once_in(8);
         let moved = point.as_ref().is_some_and(|point| point.metadata != state.committed.1);
         let refresh = due && moved && state.tracker.has_begun();
         if offset == state.committed.0 && !proof && !refresh {
@@ -337,8 +338,11 @@ impl Process {
         self.sim.lock().forget(self.id);
     }
 
-    /// By `kill -9`.
+    /// By `kill -9`. A commit that is on its way may still land.
     pub(super) fn kill(&mut self) {
+        if self.sim.lock().rng.once_in(2) {
+            self.end_commit(Fate::Unheard);
+        }
         if let Some(supervisor) = self.supervisor.take() {
             supervisor.abort();
         }

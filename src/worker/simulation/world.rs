@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use super::check::accepted;
 use super::log::{Ack, Client, Of, Partition, Rec};
 use super::rng::Rng;
 use crate::record::{EventType, StepEvent};
@@ -57,6 +58,8 @@ pub(super) enum Fate {
     Fails,
     /// It happens, and whoever waits hears that it failed.
     Unheard,
+    /// Whoever waits was killed.
+    Gone,
 }
 
 pub(super) struct Waiting {
@@ -159,11 +162,11 @@ impl Sim {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the history lets this happen. A process that was killed waits for nothing.
+    /// Waits until the history lets this happen.
     pub(super) async fn gate(&self, gate: Gate, process: usize) -> Fate {
         let (tell, told) = oneshot::channel();
         self.lock().waiting.push(Waiting { gate, process, tell });
-        told.await.unwrap_or(Fate::Fails)
+        told.await.unwrap_or(Fate::Gone)
     }
 }
 
@@ -177,9 +180,17 @@ impl World {
         self.nonces
     }
 
-    /// A process is gone: what it waits for never comes, and what it had sent may still land.
+    /// A process is gone: what it waits for never comes, and what it had sent may still land. So may the commit of its
+    /// transaction.
     pub(super) fn forget(&mut self, process: usize) {
-        self.waiting.retain(|waiting| waiting.process != process);
+        for index in (0..self.waiting.len()).rev() {
+            if self.waiting[index].process == process {
+                let waiting = self.waiting.swap_remove(index);
+                if waiting.gate == Gate::Commit && self.rng.once_in(2) {
+                    let _ = waiting.tell.send(Fate::Unheard);
+                }
+            }
+        }
         self.acks.retain(|ack| ack.process != process);
         self.restoring.remove(&process);
         self.busy.retain(|(owner, _), _| *owner != process);
@@ -199,11 +210,11 @@ impl World {
         }
     }
 
-    /// Whether every turn has a result that can be seen.
-    pub(super) fn all_answered(&self) -> bool {
+    /// A turn without a result that can be seen.
+    pub(super) fn unanswered(&self) -> Option<&Sent> {
         let answered: HashSet<(&str, &str)> =
             self.results.iter().map(|result| (result.session.as_str(), result.turn.as_str())).collect();
-        self.turns.iter().all(|sent| answered.contains(&(sent.session.as_str(), sent.turn.as_str())))
+        self.turns.iter().find(|sent| !answered.contains(&(sent.session.as_str(), sent.turn.as_str())))
     }
 
     /// The events partition as it was written, for people.
@@ -218,6 +229,11 @@ impl World {
     /// The turns that have events, void ones too: the offset of the turn's last record, its first event, and whether it
     /// has ended.
     fn first_events(&self) -> Vec<(usize, usize, bool)> {
+        let ended: HashSet<usize> = accepted(self)
+            .into_iter()
+            .filter(|(_, event)| event.kind == EventType::TurnEnd)
+            .map(|(offset, _)| offset)
+            .collect();
         let mut turns: HashMap<(String, String), (usize, usize, bool)> = HashMap::new();
         for (offset, record) in self.events.records.iter().enumerate() {
             let Ok(event) = serde_json::from_slice::<StepEvent>(&record.value) else {
@@ -228,7 +244,7 @@ impl World {
                 let sent = |sent: &Sent| sent.session == key.0 && sent.turn == key.1;
                 let input = self.turns.iter().rposition(sent).unwrap_or(0);
                 let known = turns.entry(key).or_insert((input, offset, false));
-                known.2 |= event.kind == EventType::TurnEnd;
+                known.2 |= ended.contains(&offset);
             }
         }
         turns.into_values().collect()

@@ -147,7 +147,7 @@ impl Log for Lossy {
         self.inner.begin(partition).await
     }
 
-    fn scan(&self, partition: i32, from: Option<i64>, to: i64) -> Box<dyn Entries> {
+    fn scan(&self, partition: i32, from: i64, to: i64) -> Box<dyn Entries> {
         self.inner.scan(partition, from, to)
     }
 

@@ -142,7 +142,7 @@ impl World {
             let outcome = match table.ended(&session, &turn) {
                 _ if table.is_dead(job.record.offset, &job.identity.input) => return Delivered::Skipped,
                 Some(end) if end.input == input => return Delivered::Skipped,
-                Some(_) => refuse(&shared, to, job, Refusal::Reused, &self.stop).await,
+                Some(_) => refuse(&shared, to, job, Refusal::Reused, false, &self.stop).await,
                 None => run(&shared, to, job, table.take(&session, &turn), &self.stop).await,
             };
             outcome.map_or_else(Delivered::Halted, Delivered::Done)
@@ -177,7 +177,7 @@ impl World {
             value: Some(self.turn.clone()),
             headers: vec![("own".into(), self.own_header.clone())],
         };
-        Job { record, identity, turn }
+        Job { record, identity, turn, expired: false }
     }
 
     fn shared(&self) -> Shared {
