@@ -6,11 +6,14 @@
 // The macro names this crate; inside it, and in its tests and examples, that is this crate itself.
 extern crate self as turnmill;
 
+mod admin;
 mod app;
 mod cli;
 pub mod config;
+mod health;
 mod journal;
 mod kafka;
+mod metrics;
 pub mod model;
 pub mod record;
 mod retry;

@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
     let failed = |e: String| Error::new(Exit::Failed, format!("the cancel could not be sent: {e}"));
     let control = Control::Cancel { turn_id: turn_id.clone(), session_id };
     let value = serde_json::to_vec(&control).map_err(|e| failed(e.to_string()))?;
-    let producer = Producer::new(&client::producer(&context.config.kafka))
+    let producer = Producer::new(&client::producer(&context.config.kafka), "control")
         .map_err(|e| Error::new(Exit::Usage, client::explain(&e)))?;
     let record = Outgoing {
         topic,

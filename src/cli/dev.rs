@@ -13,6 +13,7 @@ use super::program::Program;
 use super::{Error, Exit, print, timeline, worker as worker_command};
 use crate::app::App;
 use crate::config::{Agent, Config, Loaded};
+use crate::health::Health;
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::embedded::Embedded;
 use crate::kafka::producer::{Outgoing, Producer, Written};
@@ -66,8 +67,13 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>, json: bool
 
     let shutdown = CancellationToken::new();
     let signals = tokio::spawn(worker_command::signals(shutdown.clone()));
-    let options =
-        worker::Options { config: config.clone(), registry: program.registry, deps: program.deps, agents };
+    let options = worker::Options {
+        config: config.clone(),
+        registry: program.registry,
+        deps: program.deps,
+        agents,
+        health: Health::default(),
+    };
     let mut worker = tokio::spawn(worker::run_on(options, "embedded".into(), shutdown.clone()));
     let mut show = Show {
         stay: !args.exit_when_done,
@@ -165,7 +171,7 @@ async fn open(config: &Config) -> Result<Reader, Error> {
 async fn produce(config: &Config, turns: &str) -> Result<Vec<Written>, Error> {
     let failed = |e: String| Error::new(Exit::Failed, format!("the turns cannot be produced: {e}"));
     let producer =
-        Producer::new(&client::producer(&config.kafka)).map_err(|e| failed(client::explain(&e)))?;
+        Producer::new(&client::producer(&config.kafka), "turns").map_err(|e| failed(client::explain(&e)))?;
     let mut receipts = Vec::new();
     for line in turns.lines().filter(|line| !line.trim().is_empty()) {
         let session = match read_turn("", 0, 0, None, Some(line.as_bytes())) {

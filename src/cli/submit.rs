@@ -145,7 +145,7 @@ async fn send(context: &Context, turn: Turn) -> Result<Sent, Error> {
     let Turn { session_id: Some(session), turn_id, .. } = turn else {
         return Err(failed("it has no session".into()));
     };
-    let producer = Producer::new(&client::producer(&context.config.kafka))
+    let producer = Producer::new(&client::producer(&context.config.kafka), "turns")
         .map_err(|e| Error::new(Exit::Usage, client::explain(&e)))?;
     let record = Outgoing {
         topic,

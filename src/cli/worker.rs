@@ -2,9 +2,13 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::program::Program;
 use super::{Error, Exit};
+use crate::admin;
+use crate::config::Loaded;
+use crate::health::Health;
 use crate::worker;
 
 /// Run the worker: join the group, run turns, publish results.
@@ -17,6 +21,8 @@ pub(crate) struct Args {}
 /// Runs until a signal.
 pub(crate) async fn run(_: Args, program: Program) -> Result<Exit, Error> {
     let agents = program.bind()?;
+    let health = Health::default();
+    let admin = admin(&program.loaded, health.clone()).await?;
     let shutdown = CancellationToken::new();
     let signals = tokio::spawn(signals(shutdown.clone()));
     let options = worker::Options {
@@ -24,10 +30,29 @@ pub(crate) async fn run(_: Args, program: Program) -> Result<Exit, Error> {
         registry: program.registry,
         deps: program.deps,
         agents,
+        health,
     };
     let ended = worker::run(options, shutdown).await;
     signals.abort();
+    drop(admin);
     ended.map(|()| Exit::Done).map_err(|error| failed(&error))
+}
+
+/// Starts the admin server. Where nobody asked for its address, a second worker of the machine goes without one.
+async fn admin(loaded: &Loaded, health: Health) -> Result<Option<AbortOnDropHandle<()>>, Error> {
+    match admin::bind(loaded.config.admin.listen).await {
+        Ok(listener) => {
+            if let Ok(listen) = listener.local_addr() {
+                tracing::info!(%listen, "admin server: /metrics, /livez, /readyz");
+            }
+            Ok(Some(AbortOnDropHandle::new(tokio::spawn(admin::serve(listener, health)))))
+        }
+        Err(why) if loaded.is_set("admin.listen") => Err(Error::new(Exit::Usage, why)),
+        Err(why) => {
+            tracing::warn!(%why, "no admin server: give this worker an address of its own");
+            Ok(None)
+        }
+    }
 }
 
 /// How a worker's failure looks to the shell.

@@ -46,6 +46,11 @@ impl Loaded {
         }
     }
 
+    /// Whether the file or the environment sets a field itself.
+    pub fn is_set(&self, field: &str) -> bool {
+        self.places.sets(&Field::parse(field))
+    }
+
     /// Fills in where the problem's field was set: file and line, or the variable.
     #[must_use]
     pub fn locate(&self, problem: Problem) -> Problem {

@@ -122,6 +122,11 @@ impl Places {
         None
     }
 
+    /// Whether the field itself was set.
+    pub(super) fn sets(&self, field: &Field) -> bool {
+        self.fields.contains_key(field)
+    }
+
     /// Fills in the file and line, or the variable, unless the problem has some of them already.
     pub(super) fn locate(&self, mut problem: Problem) -> Problem {
         if problem.file.is_some() || problem.variable.is_some() {

@@ -9,6 +9,8 @@ use tokio::sync::oneshot;
 use super::Error;
 use super::claims::Claims;
 use super::peek::{self, Peek};
+use crate::metrics::metrics;
+
 use super::point::{self, FirstEvents, Point};
 
 /// What the tail has told so far.
@@ -78,6 +80,9 @@ impl Live {
     /// It is a claim above ours: the journal is over (design rule 11).
     pub(super) fn pass(&self, offset: i64, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let mut state = self.state();
+        if peek::fence(key).is_some_and(|fence| fence < self.fence) {
+            metrics().void_events.inc();
+        }
         match peek::event(key, value) {
             Peek::Claim if offset > self.fence => {
                 state.claims.learn(offset);

@@ -10,6 +10,7 @@ use super::live::{Live, Lost};
 use super::point::{FirstEvents, Point, Unusable};
 use super::table::Table;
 use super::{Entry, Error, Journal, Log, encode, peek};
+use crate::metrics::metrics;
 use crate::record::{Claim, EventType, StepEvent};
 
 /// How many offsets before the recovery point are read for the ends of turns alone, so that a second copy of a turn is
@@ -261,7 +262,10 @@ impl Reading {
         let committed = member.exactly_once && event.kind == EventType::TurnEnd;
         match committed || self.claims.accept(fence, offset) {
             true => self.table.apply(offset, event),
-            false => self.table.apply_void(event),
+            false => {
+                metrics().void_events.inc();
+                self.table.apply_void(event);
+            }
         }
         Ok(())
     }

@@ -117,6 +117,9 @@ pub(crate) fn check_tls(kafka: &Kafka) -> Result<(), NoTls> {
     Ok(())
 }
 
+/// How often a client of the worker tells of itself, in milliseconds: for metrics.
+const STATISTICS: &str = "5000";
+
 /// A client that creates and describes topics.
 pub(crate) fn admin(kafka: &Kafka) -> ClientConfig {
     let mut config = base(kafka, "turnmill-admin");
@@ -139,6 +142,7 @@ pub(crate) fn turns_consumer(kafka: &Kafka) -> ClientConfig {
         default(&mut config, "partition.assignment.strategy", "cooperative-sticky");
     }
     default(&mut config, "auto.offset.reset", "earliest");
+    default(&mut config, "statistics.interval.ms", STATISTICS);
     bound_prefetch(&mut config);
     config
 }
@@ -199,6 +203,7 @@ pub(crate) fn tail(kafka: &Kafka) -> ClientConfig {
     force(&mut config, "enable.partition.eof", "false");
     force(&mut config, "auto.offset.reset", "error");
     default(&mut config, "fetch.wait.max.ms", "100");
+    default(&mut config, "statistics.interval.ms", STATISTICS);
     config
 }
 
@@ -237,6 +242,7 @@ fn idempotent(kafka: &Kafka, id: &str) -> ClientConfig {
     keep_out(&mut config, CONSUMER_ONLY);
     force(&mut config, "acks", "all");
     force(&mut config, "enable.idempotence", "true");
+    default(&mut config, "statistics.interval.ms", STATISTICS);
     default(&mut config, "linger.ms", "0");
     default(&mut config, "message.timeout.ms", "30000");
     // Java's. Sessions keep their order only if all producers of a topic agree.

@@ -12,6 +12,7 @@
 //! | `reader` | reading topics without a group |
 //! | `scan` | reading one partition between two offsets |
 //! | `tail` | reading partitions on, for as long as they are ours |
+//! | `stats` | what librdkafka says of itself, as metrics |
 //! | `topic_id` | the id of a topic |
 //! | `topics` | creating and checking topics |
 //! | `error` | what goes wrong with topics and readers |
@@ -28,6 +29,7 @@ mod lookup;
 pub(crate) mod producer;
 pub(crate) mod reader;
 pub(crate) mod scan;
+mod stats;
 pub(crate) mod tail;
 pub(crate) mod topic_id;
 pub(crate) mod topics;

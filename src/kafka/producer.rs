@@ -1,9 +1,8 @@
 //! Records out, each with its own acknowledgement.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Header as Borrowed, Message, OwnedHeaders};
@@ -11,10 +10,12 @@ use rdkafka::producer::{
     BaseRecord, DeliveryResult, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer,
 };
 use rdkafka::util::IntoOpaque;
+use rdkafka::{ClientConfig, Statistics};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::Header;
 use super::watchdog::watch_call;
+use super::{Header, stats};
+use crate::metrics::metrics;
 
 /// How many records may wait for their acknowledgement; below librdkafka's own bound, so that a full
 /// queue is waited for here, in order, and not polled for.
@@ -104,17 +105,23 @@ pub(crate) struct Producer {
     window: Arc<Semaphore>,
 }
 
-struct Context;
+/// What the producer sends, for metrics.
+struct Context(&'static str);
 
 /// What goes with a record until it is acknowledged.
 struct Pending {
+    sent: Instant,
     reply: oneshot::Sender<Result<Written, Error>>,
     _room: OwnedSemaphorePermit,
 }
 
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, reason, "kafka client error");
+        tracing::warn!(client = self.0, %error, reason, "kafka client error");
+    }
+
+    fn stats(&self, stats: Statistics) {
+        stats::observe(self.0, &stats);
     }
 }
 
@@ -126,6 +133,7 @@ impl ProducerContext<NoCustomPartitioner> for Context {
             Ok(message) => Ok(Written { partition: message.partition(), offset: message.offset() }),
             Err((error, message)) => Err(classify(error.clone(), message.topic(), size(message))),
         };
+        metrics().append_duration.with_label_values(&[self.0]).observe(pending.sent.elapsed().as_secs_f64());
         // Nobody may be waiting any more; then nobody needs to know.
         let _ = pending.reply.send(outcome);
     }
@@ -144,9 +152,12 @@ pub(super) fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
 }
 
 impl Producer {
-    /// Connects in the background.
-    pub(crate) fn new(config: &ClientConfig) -> Result<Self, KafkaError> {
-        Ok(Self { inner: config.create_with_context(Context)?, window: Arc::new(Semaphore::new(WINDOW)) })
+    /// Connects in the background. `name` says what it sends: in metrics and logs.
+    pub(crate) fn new(config: &ClientConfig, name: &'static str) -> Result<Self, KafkaError> {
+        Ok(Self {
+            inner: config.create_with_context(Context(name))?,
+            window: Arc::new(Semaphore::new(WINDOW)),
+        })
     }
 
     /// Hands a record over. Records that one task hands over one after the other are written in that order.
@@ -157,7 +168,7 @@ impl Producer {
         let room = Arc::clone(&self.window).acquire_owned().await;
         let room = room.map_err(|_| Error::Closed { topic: topic() })?;
         let (reply, delivered) = oneshot::channel();
-        let mut pending = Box::new(Pending { reply, _room: room });
+        let mut pending = Box::new(Pending { sent: Instant::now(), reply, _room: room });
         loop {
             match self.inner.send(build(&record, pending)) {
                 Ok(()) => return Ok(Receipt { topic: topic(), delivered }),

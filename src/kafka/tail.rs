@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::sync::mpsc as sync_mpsc;
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, Statistics};
 use tokio::sync::mpsc;
+
+use super::stats;
 
 /// How long a poll waits for a record; also how late a request may be noticed when nothing comes.
 const POLL: Duration = Duration::from_millis(10);
@@ -98,6 +100,10 @@ struct Context;
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "kafka client error");
+    }
+
+    fn stats(&self, stats: Statistics) {
+        stats::observe("tail", &stats);
     }
 }
 

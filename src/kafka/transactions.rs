@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Header;
 use super::producer::{Error, Outgoing, build, classify, size};
 use super::watchdog::watch_call;
+use crate::metrics::metrics;
 
 /// How many turns one transaction ends at most.
 const BATCH: usize = 500;
@@ -167,15 +168,26 @@ fn run(id: &str, producer: &Client, mut incoming: mpsc::UnboundedReceiver<Reques
             waiting.push(request);
         }
         match transaction(producer, &waiting) {
-            Ok(()) => waiting.drain(..).for_each(|request| reply(request, Ok(()))),
-            Err(Fault::TooLarge(errors)) => waiting = without(waiting, errors),
+            Ok(()) => {
+                count("committed");
+                waiting.drain(..).for_each(|request| reply(request, Ok(())));
+            }
+            Err(Fault::TooLarge(errors)) => {
+                count("aborted");
+                waiting = without(waiting, errors);
+            }
             Err(Fault::Over(error)) => {
+                count("failed");
                 tracing::warn!(id, %error, "a transaction failed: its producer is given up");
                 waiting.drain(..).for_each(|request| reply(request, Err(error.clone())));
                 return;
             }
         }
     }
+}
+
+fn count(outcome: &str) {
+    metrics().transactions.with_label_values(&[outcome]).inc();
 }
 
 fn reply(request: Request, result: Result<(), Error>) {

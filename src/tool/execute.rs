@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
 
 use super::error::ErrorKind;
 use super::{Output, Registered, ToolContext, ToolError};
@@ -40,8 +41,6 @@ pub async fn execute(
                 return Execution { result: Err(fault.failure), attempts: attempt };
             }
             Err(fault) => tracing::info!(
-                session = context.session_id(),
-                turn = context.turn_id(),
                 tool = tool.spec.name,
                 attempt,
                 code = %fault.failure.code,
@@ -67,10 +66,11 @@ async fn run_once(
 ) -> Result<Output, Fault> {
     let (context, _cancel_when_over) = context.for_attempt(attempt);
     // A task of its own, so that a panic ends the attempt and nothing else.
-    let task = tokio::spawn({
+    let call = {
         let tool = Arc::clone(tool);
         async move { tool.tool.call(&context, arguments).await }
-    });
+    };
+    let task = tokio::spawn(call.in_current_span());
     let name = &tool.spec.name;
     match tokio::time::timeout(tool.spec.timeout, AbortOnDropHandle::new(task)).await {
         Ok(Ok(Ok(output))) => Ok(output),

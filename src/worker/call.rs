@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Halt, Shared, Stop, changed, elapsed_ms, event, now_ms};
 use super::outbox::short;
 use crate::journal::{self, Content, Journal, Receipt, TurnLog};
+use crate::metrics::{UNKNOWN, metrics};
 use crate::record::{EventType, Identity, Status, StepEvent};
 use crate::tool::{Registered, ToolContext, UnknownOutcome, execute};
 use crate::turn::{
@@ -88,7 +89,10 @@ impl Caller<'_> {
 
     async fn one(&self, plan: Planned) -> Result<(CallResult, Vec<Receipt>), Halt> {
         let (call, attempt) = match plan {
-            Planned::Recorded(result) => return Ok((result, Vec::new())),
+            Planned::Recorded(result) => {
+                metrics().steps_replayed.with_label_values(&["tool"]).inc();
+                return Ok((result, Vec::new()));
+            }
             Planned::Run(call, attempt) => (call, attempt),
         };
         match &call.plan {
@@ -124,6 +128,7 @@ impl Caller<'_> {
 
     /// A result without a start: nothing ran.
     async fn refuse(&self, call: &Call, failure: Failure) -> Result<(CallResult, Vec<Receipt>), Halt> {
+        self.count(&call.name, false);
         // It may quote the arguments, and more than once.
         let failure = short(&failure);
         let mut event = self.event(EventType::ToolResult, call);
@@ -161,6 +166,13 @@ impl Caller<'_> {
         // What ends a turn must not become something else for its length.
         execution.result = execution.result.map_err(|failure| short(&failure));
 
+        self.count(&call.name, execution.result.is_ok());
+        let (metrics, name) = (metrics(), self.label(&call.name));
+        metrics.tool_duration.with_label_values(&[name]).observe(clock.elapsed().as_secs_f64());
+        let runs = execution.attempts.saturating_sub(attempt).saturating_add(1);
+        metrics.tool_attempts.with_label_values(&[name]).inc_by(runs.into());
+        metrics.tool_reruns.with_label_values(&[name]).inc_by(u64::from(attempt > 1));
+
         let output = execution.result.as_ref().ok().and_then(|output| output.to_raw());
         end.attempt = None;
         end.attempts = Some(execution.attempts);
@@ -189,6 +201,18 @@ impl Caller<'_> {
         let result = CallResult { position: call.position.clone(), result };
         started.push(ended);
         Ok((result, started))
+    }
+
+    fn count(&self, tool: &str, well: bool) {
+        let status = if well { "ok" } else { "error" };
+        metrics().steps.with_label_values(&["tool"]).inc();
+        metrics().tool_calls.with_label_values(&[self.label(tool), status]).inc();
+    }
+
+    /// A tool's name as a label, if it is one that the turn is offered.
+    fn label<'a>(&self, tool: &'a str) -> &'a str {
+        let offered = self.tools.iter().any(|offered| offered.spec.name == tool);
+        if offered { tool } else { UNKNOWN }
     }
 
     fn context(&self, call: &Call, tool: &Registered) -> ToolContext {

@@ -12,7 +12,7 @@ use crate::kafka::error::Error;
 use crate::kafka::reader::{Reader, Scope, Start, Stop};
 use crate::record::{Control, Identity};
 use crate::retry::Backoff;
-use crate::turn::{SessionId, TurnId};
+use crate::turn::{SessionId, TurnId, code};
 
 /// How many cancels are remembered for turns that are still to come; the oldest are forgotten.
 const REMEMBERED: usize = 100_000;
@@ -46,7 +46,7 @@ impl Cancels {
         let mut state = self.state();
         for ((session, turn), token) in &state.running {
             if *turn == turn_id && session_id.as_ref().is_none_or(|asked| asked == session) {
-                tracing::info!(%session, %turn, "cancelled while it runs");
+                tracing::info!(%session, %turn, code = code::CANCELLED, "cancelled while it runs");
                 token.cancel();
             }
         }

@@ -20,6 +20,7 @@ use super::outbox::{Last, Outbox, short};
 use crate::journal::{self, Content, End, Journal, Receipt, TurnLog};
 use crate::kafka::consumer::Record;
 use crate::kafka::transactions::Transactions;
+use crate::metrics::{UNKNOWN, metrics};
 use crate::model::Request;
 use crate::record::{
     EventSpan, EventType, Identity, ResultUsage, Status, StepEvent, Turn, TurnResult, TurnStatus, Unreadable,
@@ -29,6 +30,11 @@ use crate::turn::{
     Call, Decision, Engine, Failure, Hash, IdempotencyKey, Next, Outcome, Position, Reply, Setup, TurnId,
     code, decide,
 };
+
+/// What every line of the log about a turn carries, whatever is logged.
+pub(super) fn span(identity: &Identity, partition: i32, offset: i64) -> tracing::Span {
+    tracing::error_span!("turn", session = %identity.session, turn = %identity.turn, partition, offset)
+}
 
 /// What every turn of a worker shares.
 pub(super) struct Shared {
@@ -109,6 +115,7 @@ pub(super) async fn run(
         has_steps: log.has_steps(),
         record,
         identity,
+        begun: Instant::now(),
         agent: None,
         first_offset: log.first_offset,
         last_offset: None,
@@ -182,6 +189,7 @@ pub(super) async fn refuse(
         has_steps,
         record: job.record,
         identity: job.identity,
+        begun: Instant::now(),
         agent,
         first_offset: None,
         last_offset: None,
@@ -202,6 +210,7 @@ struct Run<'a> {
     stop: &'a Stop,
     /// Whether anything is recorded of the turn that a rerun would go by.
     has_steps: bool,
+    begun: Instant,
     agent: Option<String>,
     first_offset: Option<i64>,
     last_offset: Option<i64>,
@@ -260,6 +269,9 @@ impl Run<'_> {
     async fn start(&mut self, log: &TurnLog) -> Result<(), Halt> {
         let mut start = self.event(EventType::TurnStart);
         start.attempt = Some(log.starts.saturating_add(1));
+        if log.starts > 0 {
+            metrics().turn_reruns.with_label_values(&[self.agent_label()]).inc();
+        }
         start.input_offset = Some(self.record.offset);
         start.input_hash = Some(self.identity.input.clone());
         self.append(start).await
@@ -305,7 +317,10 @@ impl Run<'_> {
         input: Hash,
     ) -> Result<bool, Halt> {
         let reply = match decide(running.log.steps.remove(&position), &input) {
-            Decision::Return(Content::Reply(reply)) => reply,
+            Decision::Return(Content::Reply(reply)) => {
+                metrics().steps_replayed.with_label_values(&["model"]).inc();
+                reply
+            }
             Decision::Return(Content::Result(_)) => {
                 Err(changed(&position, "the result of a call is recorded there"))
             }
@@ -359,6 +374,7 @@ impl Run<'_> {
             Err(Failure::new(code::MODEL_ERROR, "the model failed unexpectedly (it panicked)"))
         });
         reply = reply.map_err(|failure| short(&failure));
+        self.measure(&running.agent.name, clock, &reply);
         let mut event = self.event(EventType::ModelReply);
         event.idempotency_key = Some(self.key(&position));
         event.position = Some(position);
@@ -377,6 +393,21 @@ impl Run<'_> {
         // Tools start only after this (rule 14).
         self.confirm().await?;
         Ok(Some(reply))
+    }
+
+    fn measure(&self, agent: &str, clock: Instant, reply: &Result<Reply, Failure>) {
+        let metrics = metrics();
+        let status = if reply.is_ok() { "ok" } else { "error" };
+        metrics.steps.with_label_values(&["model"]).inc();
+        metrics.model_calls.with_label_values(&[agent, status]).inc();
+        metrics.model_duration.with_label_values(&[agent]).observe(clock.elapsed().as_secs_f64());
+        if let Ok(reply) = reply {
+            for (direction, tokens) in
+                [("input", reply.usage.input_tokens), ("output", reply.usage.output_tokens)]
+            {
+                metrics.model_tokens.with_label_values(&[agent, direction]).inc_by(tokens);
+            }
+        }
     }
 
     /// The steps of a reply's calls. False: they were stopped.
@@ -399,6 +430,12 @@ impl Run<'_> {
             Err(failure) => running.engine.fail(failure),
         }
         Ok(true)
+    }
+
+    /// The agent as a label: a name that this worker does not have is anybody's invention.
+    fn agent_label(&self) -> &str {
+        let known = |name: &&str| self.shared.agents.contains_key(*name);
+        self.agent.as_deref().filter(known).unwrap_or(UNKNOWN)
     }
 
     fn event(&self, kind: EventType) -> StepEvent {

@@ -25,8 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::{Config, Delivery};
+use crate::health::Health;
 use crate::journal::{KafkaLog, Log, Member};
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::consumer::{self, Command};
@@ -60,6 +62,8 @@ pub(crate) struct Options {
     pub registry: Registry,
     pub deps: Deps,
     pub agents: HashMap<String, Arc<BoundAgent>>,
+    /// Hears how the worker is.
+    pub health: Health,
 }
 
 /// Why a worker did not start, or ended unasked.
@@ -97,7 +101,7 @@ pub(crate) async fn run_on(
     topic_id: String,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let Options { config, registry, deps, agents } = options;
+    let Options { config, registry, deps, agents, health } = options;
     let kafka = &config.kafka;
     let cancels = Cancels::default();
     tokio::select! {
@@ -105,8 +109,8 @@ pub(crate) async fn run_on(
         () = shutdown.cancelled() => return Ok(()),
     }
     let refused = |e| Error::Client(client::explain(&e));
-    let steps = Producer::new(&client::step_producer(kafka)).map_err(refused)?;
-    let out = Producer::new(&client::producer(kafka)).map_err(refused)?;
+    let steps = Producer::new(&client::step_producer(kafka), "events").map_err(refused)?;
+    let out = Producer::new(&client::producer(kafka), "results").map_err(refused)?;
     let exactly_once = config.worker.delivery == Delivery::ExactlyOnce;
     // What a transaction left open or undone is no end of a turn (rule 7).
     let isolation = if exactly_once { Isolation::ReadCommitted } else { Isolation::ReadUncommitted };
@@ -133,6 +137,7 @@ pub(crate) async fn run_on(
         max_bytes: MAX_BUFFERED_BYTES,
         max_span: MAX_SPAN,
         max_events: MAX_EVENTS,
+        health: health.clone(),
         recovery: Arc::new(move |partition, epoch, watermark| recovery.of(partition, epoch, watermark)),
     })
     .map_err(Error::Client)?;
@@ -160,10 +165,20 @@ pub(crate) async fn run_on(
         "worker started"
     );
     let supervisor = Supervisor::new(shared, limits, consumer, log, member, points, transactional);
+    let drain = health.clone();
+    let asked = shutdown.clone();
+    let watch = AbortOnDropHandle::new(tokio::spawn(async move {
+        asked.cancelled().await;
+        drain.draining();
+    }));
     let (consumer, result) = tokio::select! {
         ended = supervisor.run(events, shutdown) => ended,
         never = cancels.follow(&config) => match never {},
     };
+    drop(watch);
+    if let Err(error) = &result {
+        health.fatal(&error.to_string());
+    }
 
     let flushed = tokio::task::spawn_blocking(move || steps.flush(FLUSH).and(out.flush(FLUSH))).await;
     if let Ok(Err(error)) = flushed {

@@ -12,12 +12,14 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::driver::{self, Done, Halt, Job, Refusal, Shared, Stop, Writers};
 use crate::journal::{self, Journal, Log, Member, Restored, Table, TakeOver};
 use crate::kafka::ClientConfig;
 use crate::kafka::consumer::{Command, Event, Handle, Record, RecoveryPoint};
 use crate::kafka::transactions::Transactions;
+use crate::metrics::metrics;
 use crate::record::{Identity, Turn, Unreadable, read_turn};
 use crate::turn::{Failure, SessionId, TurnId, code};
 
@@ -248,6 +250,7 @@ impl Supervisor {
         tracing::info!(running = self.turns.len(), "draining");
         self.consumer.send(Command::Stop);
         self.lanes.values_mut().for_each(|lane| lane.jobs.clear());
+        metrics().queued.set(0);
         self.restores.abort_all();
         let give_up = Instant::now() + self.limits.drain_timeout;
         for partition in self.partitions.values_mut() {
@@ -341,6 +344,8 @@ impl Supervisor {
                 let open_turns = table.open_turns();
                 let took_ms = driver::elapsed_ms(state.assigned);
                 tracing::info!(partition, epoch, events, open_turns, took_ms, "partition ready");
+                metrics().restore_duration.observe(state.assigned.elapsed().as_secs_f64());
+                metrics().restored_events.inc_by(u64::try_from(events).unwrap_or(0));
                 let writers = Writers { journal: journal.clone(), transactions };
                 state.journal = Some((writers, table));
                 state.lost_before = lost_before;
@@ -391,6 +396,7 @@ impl Supervisor {
             );
         }
         lane.jobs.push_back(Job { record, identity, turn, expired });
+        metrics().queued.inc();
         if lane.jobs.len() == 1 && !lane.running {
             self.ready.push_back(session);
         }
@@ -403,6 +409,7 @@ impl Supervisor {
                 return;
             };
             let job = self.lanes.get_mut(&session).and_then(|lane| lane.jobs.pop_front());
+            metrics().queued.sub(i64::from(job.is_some()));
             let started = job.is_some_and(|job| self.start(job));
             if started {
                 if let Some(lane) = self.lanes.get_mut(&session) {
@@ -440,7 +447,9 @@ impl Supervisor {
         let end = table.ended(&session, &turn);
         let reused = end.is_some_and(|end| end.input != job.identity.input);
         if table.is_dead(offset, &job.identity.input) || (end.is_some() && !reused) {
-            tracing::info!(%session, %turn, partition, offset, "turn has ended before, skipped");
+            driver::span(&job.identity, partition, offset)
+                .in_scope(|| tracing::info!("turn has ended before, skipped"));
+            metrics().turns_skipped.inc();
             self.consumer.send(Command::Finished { partition, epoch, offset });
             return false;
         }
@@ -459,13 +468,16 @@ impl Supervisor {
         let has_steps = log.has_steps();
         let (shared, writers, stop) = (Arc::clone(&self.shared), writers.clone(), state.stop.clone());
         state.running += 1;
-        self.turns.spawn(async move {
+        let span = driver::span(&job.identity, partition, offset);
+        let run = async move {
+            let _in_flight = metrics().begin_turn();
             let outcome = match refusal {
                 Some(why) => driver::refuse(&shared, writers, job, why, has_steps, &stop).await,
                 None => driver::run(&shared, writers, job, log, &stop).await,
             };
             Ended { session, turn, partition, epoch, offset, outcome }
-        });
+        };
+        self.turns.spawn(run.instrument(span));
         true
     }
 
@@ -512,6 +524,12 @@ impl Supervisor {
         let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch);
         if let Some(state) = current.filter(|p| p.state == State::Ours) {
             tracing::warn!(partition, epoch, reason = %why, running = state.running, "partition restarts");
+            let reason = match why {
+                journal::Error::Superseded { .. } => "claim",
+                _ => "log",
+            };
+            metrics().restarts.with_label_values(&[reason]).inc();
+            metrics().claims_lost.inc_by(u64::from(reason == "claim"));
             state.stop(State::Over, self.limits.drain_timeout);
         }
         self.report_drained(partition);

@@ -12,6 +12,7 @@ use super::poller::{Partition, Poller};
 use super::{Event, Rebalance};
 use crate::kafka::commit::{self, Commit, Committed};
 use crate::kafka::watchdog::watch_call;
+use crate::metrics::metrics;
 
 /// How long one try to fetch the committed offsets may take.
 const FETCH_COMMITTED: Duration = Duration::from_secs(5);
@@ -79,7 +80,10 @@ impl Poller {
             .map_err(KafkaError::OffsetFetch),
         };
         match fetched.and_then(|committed| self.assign(&committed).map(|()| committed)) {
-            Ok(committed) => committed.into_iter().for_each(|committed| self.assigned(committed)),
+            Ok(committed) => {
+                committed.into_iter().for_each(|committed| self.assigned(committed));
+                self.options.health.joined();
+            }
             Err(error) => {
                 tracing::warn!(
                     topic = self.options.topic, %error, "committed offsets cannot be read, trying again"
@@ -113,6 +117,7 @@ impl Poller {
         self.epoch += 1;
         let epoch = self.epoch;
         self.partitions.insert(partition, Partition::new(epoch, from, metadata.clone()));
+        self.options.health.restoring(partition);
         tracing::info!(topic = self.options.topic, partition, epoch, from, "partition assigned");
         self.tell(Event::Assigned { partition, epoch, from, metadata });
     }
@@ -191,6 +196,8 @@ impl Poller {
             if let Some(state) = self.partitions.remove(&element.partition()) {
                 self.bytes = self.bytes.saturating_sub(state.bytes());
             }
+            self.options.health.settled(element.partition());
+            metrics().forget_partition(element.partition());
         }
     }
 
@@ -242,6 +249,7 @@ impl Poller {
         let mut state = Partition::new(epoch, Some(watermark), metadata.clone());
         state.restarts = restarts;
         self.partitions.insert(partition, state);
+        self.options.health.restoring(partition);
         tracing::info!(topic = self.options.topic, partition, epoch, from = watermark, "partition restarted");
         self.tell(Event::Assigned { partition, epoch, from: Some(watermark), metadata });
     }

@@ -9,6 +9,7 @@ use rdkafka::error::RDKafkaErrorCode;
 use super::poller::Poller;
 use crate::kafka::commit::Commit;
 use crate::kafka::tracker::Tracker;
+use crate::metrics::metrics;
 
 /// How often finished work is committed.
 pub(super) const COMMIT_EVERY: Duration = Duration::from_millis(500);
@@ -114,6 +115,7 @@ impl Poller {
     /// waits for the proof, or for the callback that takes it away.
     fn commit_failed(&mut self, committing: Committing, code: RDKafkaErrorCode) {
         tracing::warn!(topic = self.options.topic, error = %code, "commit failed, trying again");
+        metrics().commits_failed.inc();
         for part in committing.0 {
             self.put_off(part.commit.partition);
         }

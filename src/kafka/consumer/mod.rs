@@ -15,18 +15,20 @@ mod assignment;
 mod commits;
 mod poller;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientConfig, Statistics};
 use tokio::sync::mpsc as async_mpsc;
 
-use super::Header;
+use super::{Header, stats};
+use crate::health::Health;
 use poller::Poller;
 
 /// Gives what to commit beside a partition's watermark: partition, epoch, watermark. None while the partition's
@@ -58,6 +60,8 @@ pub(crate) struct Options {
     pub max_events: i64,
     /// What is committed beside a watermark.
     pub recovery: Recovery,
+    /// Hears of each round, and of partitions that come and go.
+    pub health: Health,
 }
 
 /// One record of the turns topic.
@@ -150,7 +154,7 @@ impl Handle {
 /// The consumer's settings are refused, or the thread cannot be started.
 pub(crate) fn spawn(options: Options) -> Result<(Handle, async_mpsc::UnboundedReceiver<Event>), String> {
     let consumer: BaseConsumer<Context> = (options.client)
-        .create_with_context(Context::default())
+        .create_with_context(Context { topic: options.topic.clone(), ..Context::default() })
         .map_err(|e| format!("the consumer cannot be created: {e}"))?;
     (consumer.subscribe(&[&options.topic]))
         .map_err(|e| format!("topic {} cannot be subscribed to: {e}", options.topic))?;
@@ -167,6 +171,9 @@ pub(crate) fn spawn(options: Options) -> Result<(Handle, async_mpsc::UnboundedRe
 /// What the callbacks leave for the poll loop. They run inside poll, on the poll thread.
 #[derive(Default)]
 struct Context {
+    topic: String,
+    /// Where the partitions of the topic end.
+    ends: Mutex<BTreeMap<i32, i64>>,
     rebalances: Mutex<Vec<Rebalance>>,
     /// The consumer is being dropped: nobody is left to take a rebalance from the queue.
     closing: AtomicBool,
@@ -178,6 +185,11 @@ enum Rebalance {
 }
 
 impl Context {
+    /// Where a partition ends, as far as is known.
+    fn end(&self, partition: i32) -> Option<i64> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
+    }
+
     fn take(&self) -> Vec<Rebalance> {
         std::mem::take(&mut self.rebalances.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -186,6 +198,11 @@ impl Context {
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, reason, "kafka client error");
+    }
+
+    fn stats(&self, stats: Statistics) {
+        stats::observe("turns", &stats);
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).extend(stats::ends(&stats, &self.topic));
     }
 }
 

@@ -18,9 +18,12 @@ use crate::kafka::commit::Commits;
 use crate::kafka::headers;
 use crate::kafka::tracker::Tracker;
 use crate::kafka::watchdog::watch_call;
+use crate::metrics::metrics;
 
 /// How long a poll waits for a record; also how late a command may be noticed when nothing comes in.
 const POLL: Duration = Duration::from_millis(10);
+/// How often the gauges of the partitions are set.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// How many records go to the worker in one message.
 const BATCH: usize = 256;
 
@@ -88,6 +91,7 @@ pub(super) struct Poller {
     pub last_commit: Instant,
     /// The bounds over all partitions are reached.
     full: bool,
+    measured: Instant,
     /// The worker takes no more records.
     stopped: bool,
     pub closing: bool,
@@ -114,6 +118,7 @@ impl Poller {
             committing: None,
             last_commit: Instant::now(),
             full: false,
+            measured: Instant::now(),
             stopped: false,
             closing: false,
         }
@@ -122,12 +127,14 @@ impl Poller {
     /// Polls until it is told to close, then commits and leaves the group.
     pub(super) fn run(mut self) {
         while !self.closing {
+            self.options.health.polled();
             self.commands();
             self.poll();
             self.callbacks();
             self.go_on_assigning();
             self.go_on_revoking();
             self.flow();
+            self.measure();
             if self.last_commit.elapsed() >= COMMIT_EVERY || self.restart_is_due() {
                 self.commit();
             }
@@ -146,6 +153,7 @@ impl Poller {
                 Ok(Command::Ready { partition, epoch }) => {
                     if let Some(state) = self.current(partition, epoch) {
                         state.ready = true;
+                        self.options.health.settled(partition);
                     }
                 }
                 Ok(Command::Finished { partition, epoch, offset }) => {
@@ -202,6 +210,25 @@ impl Poller {
         }
         if !batch.is_empty() {
             self.tell(Event::Records(batch));
+        }
+    }
+
+    /// Tells how far each partition is, every second.
+    fn measure(&mut self) {
+        if self.measured.elapsed() < MEASURE_EVERY {
+            return;
+        }
+        self.measured = Instant::now();
+        for (partition, state) in &self.partitions {
+            let set = |gauges: &prometheus::IntGaugeVec, value: i64| {
+                gauges.with_label_values(&[&partition.to_string()]).set(value);
+            };
+            set(&metrics().span, i64::try_from(state.tracker.span()).unwrap_or(i64::MAX));
+            set(&metrics().events_behind, state.events);
+            // Not before it is known where the partition is read.
+            if let Some(end) = self.consumer.context().end(*partition).filter(|_| state.tracker.has_begun()) {
+                set(&metrics().lag, end.saturating_sub(state.tracker.watermark()).max(0));
+            }
         }
     }
 

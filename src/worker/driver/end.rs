@@ -43,11 +43,8 @@ impl Run<'_> {
         let dead_letter = answer.as_ref().err().filter(|failure| failure.code == code::POISON);
         let last = Last { dead_letter, result: Some(&result) };
         self.end(&last, end).await?;
+        self.count(result.status);
         tracing::info!(
-            session = %self.identity.session,
-            turn = %self.identity.turn,
-            partition = self.record.partition,
-            offset = self.record.offset,
             status = result.status.as_str(),
             code = result.error.as_ref().map(|e| e.code.as_ref()),
             "turn ended"
@@ -62,11 +59,7 @@ impl Run<'_> {
     pub(super) async fn bury(mut self, failure: &Failure, answer: bool) -> Result<Done, Halt> {
         let failure = &short(failure);
         tracing::warn!(
-            session = %self.identity.session,
-            turn = %self.identity.turn,
             topic = self.shared.turns_topic,
-            partition = self.record.partition,
-            offset = self.record.offset,
             code = %failure.code,
             error = failure.message,
             "dead letter"
@@ -85,7 +78,20 @@ impl Run<'_> {
         end.status = Some(Status::Error);
         end.error = Some(failure.clone());
         self.end(&last, end).await?;
+        metrics().dead_letters.with_label_values(&[failure.code.as_ref()]).inc();
+        self.count(TurnStatus::DeadLetter);
         Ok(Done::Finished(self.has_steps.then_some(End { input: self.identity.input, input_offset: offset })))
+    }
+
+    fn count(&self, status: TurnStatus) {
+        let (metrics, agent) = (metrics(), self.agent_label());
+        metrics.turns.with_label_values(&[agent, status.as_str()]).inc();
+        metrics.turn_duration.with_label_values(&[agent]).observe(self.begun.elapsed().as_secs_f64());
+        if let Some(sent) = self.record.timestamp {
+            let took = u64::try_from(now_ms().saturating_sub(sent)).unwrap_or(0);
+            let took = Duration::from_millis(took).as_secs_f64();
+            metrics.turn_end_to_end.with_label_values(&[agent]).observe(took);
+        }
     }
 
     /// All events are confirmed; now what is published, then `turn:end` confirmed (rule 16), or all of it in one
