@@ -20,6 +20,7 @@ use crate::kafka::producer::{Outgoing, Producer, Written};
 use crate::kafka::reader::{Reader, Scope, Start, Stop};
 use crate::record::{EventType, StepEvent, TurnStatus, read_turn};
 use crate::worker;
+use crate::worker::switches::Switches;
 
 /// The turns that are played where no file is named.
 const SAMPLE_TURNS: &str = include_str!("../../examples/turns.jsonl");
@@ -72,6 +73,7 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>, json: bool
         registry: program.registry,
         deps: program.deps,
         agents,
+        switches: Switches::new(&config.switches),
         health: Health::default(),
     };
     let mut worker = tokio::spawn(worker::run_on(options, "embedded".into(), shutdown.clone()));

@@ -22,6 +22,7 @@ mod events;
 mod print;
 mod program;
 mod records;
+mod reload;
 mod results;
 mod submit;
 mod timeline;

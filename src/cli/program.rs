@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::{Error, Exit};
 use crate::app::App;
-use crate::config::{Loaded, Problem};
+use crate::config::{Config, Loaded, Problem};
 use crate::tool::{Deps, Registry, samples};
 use crate::worker::bind::{Bound, BoundAgent, Models, bind};
 
 /// Everything that a worker is made of, and what is wrong with it.
 pub(crate) struct Program {
     pub loaded: Loaded,
+    /// The settings as they were written, without what the code brings.
+    pub written: Config,
     pub registry: Registry,
     pub deps: Deps,
     pub models: Models,
@@ -23,6 +25,7 @@ impl Program {
     /// Puts a program and its settings together. The code's tools come before the samples, the code's agents
     /// before the configuration's.
     pub(crate) fn new(app: App, mut loaded: Loaded) -> Self {
+        let written = loaded.config.clone();
         let mut registry = Registry::new();
         let mut problems = Vec::new();
         let samples = if loaded.config.tools.samples { samples() } else { Vec::new() };
@@ -40,7 +43,7 @@ impl Program {
             }
             loaded.config.agents.insert(0, agent);
         }
-        Self { loaded, registry, deps: app.deps, models: app.models, problems }
+        Self { loaded, written, registry, deps: app.deps, models: app.models, problems }
     }
 
     /// Everything that is wrong, and everything that is refused.

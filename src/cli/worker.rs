@@ -5,16 +5,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::program::Program;
+use super::reload::Reload;
 use super::{Error, Exit};
 use crate::admin;
 use crate::config::Loaded;
 use crate::health::Health;
 use crate::worker;
+use crate::worker::switches::Switches;
 
 /// Run the worker: join the group, run turns, publish results.
 ///
 /// SIGTERM or Ctrl-C drains: running turns stop at their next step, running tools get until
-/// worker.drain_timeout. A second signal exits at once.
+/// worker.drain_timeout. A second signal exits at once. SIGHUP reads [switches] of the configuration again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -23,6 +25,15 @@ pub(crate) async fn run(_: Args, program: Program) -> Result<Exit, Error> {
     let agents = program.bind()?;
     let health = Health::default();
     let admin = admin(&program.loaded, health.clone()).await?;
+    let switches = Switches::new(&program.loaded.config.switches);
+    let reload = Reload {
+        file: program.loaded.file().map(Into::into),
+        running: program.written,
+        agents: agents.keys().cloned().collect(),
+        registry: program.registry.clone(),
+        switches: switches.clone(),
+    };
+    let reload = AbortOnDropHandle::new(tokio::spawn(reload.run()));
     let shutdown = CancellationToken::new();
     let signals = tokio::spawn(signals(shutdown.clone()));
     let options = worker::Options {
@@ -31,10 +42,11 @@ pub(crate) async fn run(_: Args, program: Program) -> Result<Exit, Error> {
         deps: program.deps,
         agents,
         health,
+        switches,
     };
     let ended = worker::run(options, shutdown).await;
     signals.abort();
-    drop(admin);
+    drop((admin, reload));
     ended.map(|()| Exit::Done).map_err(|error| failed(&error))
 }
 

@@ -43,7 +43,7 @@ use serde::Deserialize;
 use crate::tool::Pattern;
 
 /// Everything that can be set.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The brokers and the consumer group.
@@ -56,6 +56,8 @@ pub struct Config {
     pub admin: Admin,
     /// The tools that need no code.
     pub tools: Tools,
+    /// What is turned off. Alone of all settings it can change while a worker runs.
+    pub switches: Switches,
     /// The agents.
     pub agents: Vec<Agent>,
     /// The MCP servers whose tools the agents may use.
@@ -63,7 +65,7 @@ pub struct Config {
 }
 
 /// The brokers and the consumer group.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kafka {
     /// Bootstrap servers, each `HOST:PORT`, separated by commas. Default `127.0.0.1:9092`.
@@ -94,7 +96,7 @@ impl fmt::Debug for Kafka {
 }
 
 /// The names of the topics: 1 to 249 characters of `[a-zA-Z0-9._-]`, all different.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Topics {
     /// Turns come in here. Default `agent.turns`.
@@ -125,7 +127,7 @@ impl Default for Topics {
 }
 
 /// How a worker works.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Worker {
     /// Turns that run at one time, over all sessions and partitions. Default 256, at least 1.
@@ -164,8 +166,8 @@ pub enum Delivery {
     ExactlyOnce,
 }
 
-/// Where metrics and health are served. Not served in this version.
-#[derive(Debug, Clone, Deserialize)]
+/// Where metrics and health are served, for whoever can reach the address.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
     /// The address. Default `127.0.0.1:9464`.
@@ -179,11 +181,31 @@ impl Default for Admin {
 }
 
 /// The tools that need no code.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
     /// Whether `echo`, `add`, `sleep` and `flaky` are registered. Default false.
     pub samples: bool,
+}
+
+/// Agents and tools that are turned off. SIGHUP makes a worker read it again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Switches {
+    /// Agents by name, and what becomes of their turns. Default none.
+    pub agents: BTreeMap<String, WhenOff>,
+    /// Tools by name: a call is answered with an error that the model may recover from. Default none.
+    pub tools: Vec<String>,
+}
+
+/// What becomes of the turns of an agent that is turned off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenOff {
+    /// They wait until it is turned on; intake pauses once the buffers are full.
+    Wait,
+    /// They fail with `agent_disabled`.
+    Refuse,
 }
 
 /// An agent: a model with instructions and tools.

@@ -50,6 +50,8 @@ codes! {
     RECORD_TOO_LARGE = "record_too_large";
     /// The turn's time was over before it ended.
     DEADLINE_EXCEEDED = "deadline_exceeded";
+    /// The turn's agent is turned off.
+    AGENT_DISABLED = "agent_disabled";
     /// Somebody cancelled the turn.
     CANCELLED = "cancelled";
 
@@ -60,6 +62,8 @@ codes! {
     INVALID_ARGUMENTS = "invalid_arguments";
     /// The reply was cut off at its token limit, so none of its calls ran.
     REPLY_TRUNCATED = "reply_truncated";
+    /// The tool is turned off.
+    TOOL_DISABLED = "tool_disabled";
     /// The tool returned an error.
     TOOL_ERROR = "tool_error";
     /// The tool did not answer within its timeout.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Agent, Config, McpServer, Problem};
+use crate::config::{Agent, Config, McpServer, Problem, Switches};
 use crate::model::{Model, Script, Scripted};
 use crate::tool::{Pattern, Registered, Registry};
 use crate::turn::{Failure, Limits, code};
@@ -87,6 +87,8 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
     if config.agents.is_empty() {
         bound.problems.push(Problem::field("agents", "there is no agent, so no turn could run: add one"));
     }
+    let names: Vec<String> = config.agents.iter().map(|agent| agent.name.clone()).collect();
+    bound.problems.extend(check_switches(&config.switches, registry, &names));
     for (index, agent) in config.agents.iter().enumerate() {
         let field = |name: &str| format!("agents[{index}].{name}");
         for (position, pattern) in agent.tools.iter().enumerate() {
@@ -126,6 +128,21 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
         }
     }
     bound
+}
+
+/// What is turned off and is not there: a name that is misspelt would turn nothing off.
+pub(crate) fn check_switches(switches: &Switches, registry: &Registry, agents: &[String]) -> Vec<Problem> {
+    let unknown_agent = |name: &&String| !agents.contains(name);
+    let agents_off = switches.agents.keys().filter(unknown_agent).map(|name| {
+        let message = format!("no agent is called {name:?}; there are {}", agents.join(", "));
+        Problem::field(format!("switches.agents.{name}"), message)
+    });
+    let unknown_tool = |(_, name): &(usize, &String)| registry.get(name).is_none();
+    let tools_off = switches.tools.iter().enumerate().filter(unknown_tool).map(|(index, name)| {
+        let message = format!("no tool is called {name:?}; {}", known_tools(registry));
+        Problem::field(format!("switches.tools[{index}]"), message)
+    });
+    agents_off.chain(tools_off).collect()
 }
 
 fn bind_server(index: usize, server: &McpServer, bound: &mut Bound) {

@@ -109,6 +109,10 @@ impl Caller<'_> {
                     );
                     self.refuse(&call, failure).await
                 }
+                Ok((tool, _)) if self.shared.switches.tool_is_off(&tool.spec.name) => {
+                    let message = format!("the tool {} is turned off for now", call.name);
+                    self.refuse(&call, Failure::new(code::TOOL_DISABLED, message)).await
+                }
                 Ok((tool, value)) => self.run(&call, arguments, tool, value, attempt).await,
                 Err(failure) => self.refuse(&call, failure).await,
             },

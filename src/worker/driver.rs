@@ -17,6 +17,8 @@ use super::bind::BoundAgent;
 use super::call::Caller;
 use super::cancels::{self, Cancels};
 use super::outbox::{Last, Outbox, short};
+use super::switches::Switches;
+use crate::config::WhenOff;
 use crate::journal::{self, Content, End, Journal, Receipt, TurnLog};
 use crate::kafka::consumer::Record;
 use crate::kafka::transactions::Transactions;
@@ -44,6 +46,7 @@ pub(super) struct Shared {
     pub outbox: Outbox,
     pub cancels: Cancels,
     pub turns_topic: String,
+    pub switches: Switches,
     pub max_redeliveries: u32,
 }
 
@@ -236,6 +239,11 @@ impl Run<'_> {
             // What is recorded waits for nothing, and the tool that comes next may be what ends the process: its
             // attempts are counted by their starts.
             self.settle().await?;
+        }
+        if self.shared.switches.agent(&agent.name) == Some(WhenOff::Refuse) {
+            let message = format!("agent {:?} is turned off", agent.name);
+            let failure = Failure::new(code::AGENT_DISABLED, message);
+            return self.answer(Err(failure), ResultUsage::default()).await;
         }
         let tools = match agent.offer(&self.shared.registry, turn.tools.as_deref()) {
             Ok(tools) => tools,

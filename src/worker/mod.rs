@@ -9,6 +9,7 @@
 //! | `call` | the calls of one reply |
 //! | `cancels` | which turns are to be cancelled |
 //! | `outbox` | results and dead letters |
+//! | `switches` | what is turned off |
 //! | `simulation` | takeovers, simulated: tests |
 
 pub(crate) mod bind;
@@ -19,6 +20,7 @@ mod outbox;
 #[cfg(test)]
 mod simulation;
 mod supervisor;
+pub(crate) mod switches;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,6 +46,7 @@ use cancels::Cancels;
 use driver::Shared;
 use outbox::Outbox;
 use supervisor::{Limits, OpenTransactions, Points, Supervisor, Transactional};
+use switches::Switches;
 
 /// Records that wait in memory beyond those that run, so that one busy session does not stop the others.
 const MIN_BUFFERED: usize = 4096;
@@ -64,6 +67,8 @@ pub(crate) struct Options {
     pub agents: HashMap<String, Arc<BoundAgent>>,
     /// Hears how the worker is.
     pub health: Health,
+    /// What is turned off.
+    pub switches: Switches,
 }
 
 /// Why a worker did not start, or ended unasked.
@@ -101,7 +106,7 @@ pub(crate) async fn run_on(
     topic_id: String,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let Options { config, registry, deps, agents, health } = options;
+    let Options { config, registry, deps, agents, health, switches } = options;
     let kafka = &config.kafka;
     let cancels = Cancels::default();
     tokio::select! {
@@ -155,6 +160,7 @@ pub(crate) async fn run_on(
         outbox: Outbox::new(Arc::new(out.clone()), &config.topics),
         cancels: cancels.clone(),
         turns_topic: config.topics.turns.clone(),
+        switches: switches.clone(),
         max_redeliveries: config.worker.max_redeliveries.get(),
     });
     let limits = Limits { max_in_flight, drain_timeout: config.worker.drain_timeout };

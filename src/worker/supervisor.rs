@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::driver::{self, Done, Halt, Job, Refusal, Shared, Stop, Writers};
+use crate::config::{Switches, WhenOff};
 use crate::journal::{self, Journal, Log, Member, Restored, Table, TakeOver};
 use crate::kafka::ClientConfig;
 use crate::kafka::consumer::{Command, Event, Handle, Record, RecoveryPoint};
@@ -25,6 +26,15 @@ use crate::turn::{Failure, SessionId, TurnId, code};
 
 /// The longest session id, in bytes: every event and result of the session carries it.
 const MAX_SESSION: usize = 4096;
+
+/// What came of a record whose turn it was.
+enum Start {
+    Runs,
+    /// There is nothing to run: it has ended before, or is no longer ours.
+    Nothing,
+    /// Its agent is turned off.
+    Waits(Box<Job>),
+}
 
 /// Why a worker ended that was not asked to.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +80,9 @@ pub(super) struct Supervisor {
     lanes: HashMap<SessionId, Lane>,
     /// Sessions whose next turn may run.
     ready: VecDeque<SessionId>,
+    /// Sessions whose next turn waits for its agent to be turned on.
+    held: Vec<SessionId>,
+    switches: watch::Receiver<Switches>,
     turns: JoinSet<Ended>,
     restores: JoinSet<Taken>,
     /// The tails of the journals, each until it is over.
@@ -185,6 +198,8 @@ impl Supervisor {
         transactional: Option<Arc<dyn OpenTransactions>>,
     ) -> Self {
         Self {
+            switches: shared.switches.changes(),
+            held: Vec::new(),
             shared,
             limits,
             consumer,
@@ -229,6 +244,10 @@ impl Supervisor {
                 }
                 () = at(give_up) => {
                     self.give_up();
+                    Ok(())
+                }
+                Ok(()) = self.switches.changed() => {
+                    self.release();
                     Ok(())
                 }
                 event = events.recv() => match event {
@@ -410,15 +429,27 @@ impl Supervisor {
             };
             let job = self.lanes.get_mut(&session).and_then(|lane| lane.jobs.pop_front());
             metrics().queued.sub(i64::from(job.is_some()));
-            let started = job.is_some_and(|job| self.start(job));
-            if started {
-                if let Some(lane) = self.lanes.get_mut(&session) {
-                    lane.running = true;
+            match job.map(|job| self.start(job)) {
+                Some(Start::Runs) => {
+                    if let Some(lane) = self.lanes.get_mut(&session) {
+                        lane.running = true;
+                    }
                 }
-            } else {
-                self.next_of(session);
+                Some(Start::Waits(job)) => {
+                    if let Some(lane) = self.lanes.get_mut(&session) {
+                        lane.jobs.push_front(*job);
+                        metrics().queued.inc();
+                    }
+                    self.held.push(session);
+                }
+                Some(Start::Nothing) | None => self.next_of(session),
             }
         }
+    }
+
+    /// Turns that wait for an agent are looked at again.
+    fn release(&mut self) {
+        self.ready.extend(self.held.drain(..));
     }
 
     /// The session's next turn may run; a lane that is empty is forgotten.
@@ -433,15 +464,14 @@ impl Supervisor {
         }
     }
 
-    /// False: there is nothing to run. The record has ended before, or is no longer ours.
-    fn start(&mut self, job: Job) -> bool {
+    fn start(&mut self, job: Job) -> Start {
         let Record { partition, epoch, offset, .. } = job.record;
         let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch);
         let Some(state) = current.filter(|p| p.state == State::Ours) else {
-            return false;
+            return Start::Nothing;
         };
         let Some((writers, table)) = &mut state.journal else {
-            return false;
+            return Start::Nothing;
         };
         let (session, turn) = (job.identity.session.clone(), job.identity.turn.clone());
         let end = table.ended(&session, &turn);
@@ -451,7 +481,11 @@ impl Supervisor {
                 .in_scope(|| tracing::info!("turn has ended before, skipped"));
             metrics().turns_skipped.inc();
             self.consumer.send(Command::Finished { partition, epoch, offset });
-            return false;
+            return Start::Nothing;
+        }
+        let agent = job.turn.as_ref().ok().map(|turn| turn.agent.as_str());
+        if agent.and_then(|agent| self.shared.switches.agent(agent)) == Some(WhenOff::Wait) {
+            return Start::Waits(Box::new(job));
         }
         let log = if reused { journal::TurnLog::default() } else { table.take(&session, &turn) };
         // Without a trace a turn may have ended, which matters where its result is promised once; without its beginning
@@ -478,7 +512,7 @@ impl Supervisor {
             Ended { session, turn, partition, epoch, offset, outcome }
         };
         self.turns.spawn(run.instrument(span));
-        true
+        Start::Runs
     }
 
     fn ended(&mut self, ended: Ended) -> Result<(), Error> {
@@ -531,6 +565,7 @@ impl Supervisor {
             metrics().restarts.with_label_values(&[reason]).inc();
             metrics().claims_lost.inc_by(u64::from(reason == "claim"));
             state.stop(State::Over, self.limits.drain_timeout);
+            self.release();
         }
         self.report_drained(partition);
     }
@@ -539,6 +574,8 @@ impl Supervisor {
     /// A partition that is lost already drains like any other: a blocking tool of a session must have ended, as far
     /// as we wait, before the session runs here again (rule 22).
     fn revoked(&mut self, partition: i32, epoch: u64) {
+        // What waits there is not ours any more.
+        self.release();
         match self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
             Some(state) => state.stop(State::Revoked, self.limits.drain_timeout),
             // It was about to be taken over again.

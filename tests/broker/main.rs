@@ -14,11 +14,13 @@
 //! | `model` | what a model gets wrong |
 //! | `tools` | what a tool says ends a call or a turn |
 //! | `refusal` | tools that require approval |
+//! | `admin` | metrics, health, logs, switches |
 //! | `cli` | the other commands |
 //!
 //! The broker is the one that `KAFKA_BOOTSTRAP_SERVERS` names, else the one of `scripts/kafka`. The team's
 //! own worker that most tests run is `tests/fixtures/ledger.rs`.
 
+mod admin;
 mod cli;
 mod endings;
 mod exactly_once;

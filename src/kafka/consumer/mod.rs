@@ -172,8 +172,8 @@ pub(crate) fn spawn(options: Options) -> Result<(Handle, async_mpsc::UnboundedRe
 #[derive(Default)]
 struct Context {
     topic: String,
-    /// Where the partitions of the topic end.
-    ends: Mutex<BTreeMap<i32, i64>>,
+    /// Where the partitions of the topic begin and end.
+    bounds: Mutex<BTreeMap<i32, (i64, i64)>>,
     rebalances: Mutex<Vec<Rebalance>>,
     /// The consumer is being dropped: nobody is left to take a rebalance from the queue.
     closing: AtomicBool,
@@ -185,9 +185,9 @@ enum Rebalance {
 }
 
 impl Context {
-    /// Where a partition ends, as far as is known.
-    fn end(&self, partition: i32) -> Option<i64> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
+    /// Where a partition begins and ends, as far as is known.
+    fn bounds(&self, partition: i32) -> Option<(i64, i64)> {
+        self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
     }
 
     fn take(&self) -> Vec<Rebalance> {
@@ -202,7 +202,7 @@ impl ClientContext for Context {
 
     fn stats(&self, stats: Statistics) {
         stats::observe("turns", &stats);
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).extend(stats::ends(&stats, &self.topic));
+        self.bounds.lock().unwrap_or_else(PoisonError::into_inner).extend(stats::bounds(&stats, &self.topic));
     }
 }
 

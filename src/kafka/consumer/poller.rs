@@ -225,9 +225,8 @@ impl Poller {
             };
             set(&metrics().span, i64::try_from(state.tracker.span()).unwrap_or(i64::MAX));
             set(&metrics().events_behind, state.events);
-            // Not before it is known where the partition is read.
-            if let Some(end) = self.consumer.context().end(*partition).filter(|_| state.tracker.has_begun()) {
-                set(&metrics().lag, end.saturating_sub(state.tracker.watermark()).max(0));
+            if let Some((begin, end)) = self.consumer.context().bounds(*partition) {
+                set(&metrics().lag, end.saturating_sub(state.tracker.watermark().max(begin)).max(0));
             }
         }
     }

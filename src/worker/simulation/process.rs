@@ -23,6 +23,7 @@ use crate::worker::cancels::Cancels;
 use crate::worker::driver::Shared;
 use crate::worker::outbox::Outbox;
 use crate::worker::supervisor::{Error, Limits, OpenTransactions, Points, Supervisor};
+use crate::worker::switches::Switches;
 
 /// How long a drain waits, in steps of the history, which take a millisecond each.
 const DRAIN: Duration = Duration::from_millis(25);
@@ -108,6 +109,7 @@ impl Process {
             outbox: Outbox::new(Arc::new(outside.clone()), &Topics::default()),
             cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),
+            switches: Switches::new(&Default::default()),
             max_redeliveries: 1_000,
         };
         let member = Member {

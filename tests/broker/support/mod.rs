@@ -1,6 +1,7 @@
 //! `Mill`: a test's own topics, group, configuration and ledger, and what is done with them.
 
 pub mod checks;
+pub mod http;
 pub mod process;
 pub mod proxy;
 pub mod topic;
@@ -171,7 +172,7 @@ impl Setup {
         let topics: String = topic::NAMES.iter().map(|name| format!("{name} = \"{id}.{name}\"\n")).collect();
         format!(
             "[kafka]\nbrokers = {brokers:?}\ngroup_id = {id:?}\n\n[kafka.properties]\n{properties}\n\
-             [topics]\n{topics}\n[worker]\n{worker}\n\n[tools]\nsamples = true\n\n\
+             [topics]\n{topics}\n[worker]\n{worker}\n\n[admin]\nlisten = \"127.0.0.1:0\"\n\n[tools]\nsamples = true\n\n\
              [[agents]]\nname = \"support\"\nmodel = \"scripted\"\n{agent}\n\n{more}\n"
         )
     }
