@@ -11,7 +11,7 @@ use super::support::process::Process;
 use super::support::{Mill, Setup, call, calls, one_call, text, turn, until};
 
 /// Where a worker's admin server listens.
-fn admin(worker: &Process) -> String {
+pub fn admin(worker: &Process) -> String {
     until("the address of the admin server", || {
         let line =
             |text: &str| serde_json::from_str::<Value>(text).ok()?["listen"].as_str().map(str::to_owned);
@@ -21,6 +21,10 @@ fn admin(worker: &Process) -> String {
 
 fn health(address: &str, path: &str) -> (u16, String) {
     get(address, path).unwrap_or_else(|| panic!("{address}{path} does not answer"))
+}
+
+pub fn wait_until_ready(address: &str) {
+    until("readiness", || (health(address, "/readyz").0 == 200).then_some(()));
 }
 
 /// The value of a series, `name{label="value"}`, if it is there.
@@ -177,13 +181,12 @@ fn a_worker_is_alive_without_brokers_and_ready_once_it_has_restored_its_partitio
     drop(worker);
 
     let mill = Setup::ledger("health").ready();
-    let ready = |address: &str| until("readiness", || (health(address, "/readyz").0 == 200).then_some(()));
     let first = mill.ready_worker();
     let address = admin(&first);
-    ready(&address);
+    wait_until_ready(&address);
     // There is no partition for it, and that is how it is to be.
     let second = mill.worker();
-    ready(&admin(&second));
+    wait_until_ready(&admin(&second));
     drop(second);
 
     mill.send(&[one_call("s", "t", "gate", json!({"file": "open"}))]);

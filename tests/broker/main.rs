@@ -13,6 +13,7 @@
 //! | `records` | what Kafka delivers: records that cannot be run, odd keys, sizes |
 //! | `model` | what a model gets wrong |
 //! | `tools` | what a tool says ends a call or a turn |
+//! | `rolling` | workers that are replaced one by one under load |
 //! | `refusal` | tools that require approval |
 //! | `admin` | metrics, health, logs, switches |
 //! | `cli` | the other commands |
@@ -31,6 +32,7 @@ mod pipeline;
 mod records;
 mod recovery;
 mod refusal;
+mod rolling;
 mod support;
 mod takeover;
 mod tools;
