@@ -339,6 +339,6 @@ mod tests {
         let begun = metrics().running().begun.clone();
         assert!(begun.contains_key(&second.0) && begun.keys().next() <= Some(&second.0));
         let text = String::from_utf8(metrics().text().unwrap()).unwrap();
-        assert!(text.contains("turnmill_oldest_turn_age_seconds "), "{text}");
+        assert!(text.contains("\nturnmill_oldest_turn_age_seconds "), "{text}");
     }
 }

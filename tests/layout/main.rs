@@ -1,4 +1,4 @@
-//! What may use what: the folders of `src` keep to their layers, and the list of codes to its page.
+//! What may use what: the folders of `src` keep to their layers, and codes and metrics to their pages.
 
 mod source;
 
@@ -186,4 +186,20 @@ fn every_code_has_an_entry_in_the_page_of_errors_and_every_entry_a_code() {
 fn no_code_is_there_twice() {
     let codes: BTreeSet<&str> = turnmill::turn::code::ALL.iter().copied().collect();
     assert_eq!(codes.len(), turnmill::turn::code::ALL.len());
+}
+
+#[test]
+fn every_metric_has_a_row_in_the_page_of_operations_and_every_row_a_metric() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let names = |file: &str, before: &str| -> BTreeSet<String> {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let after = text.split(before).skip(1);
+        after.map(|rest| rest.split(['"', '`']).next().unwrap().to_owned()).collect()
+    };
+    let made = names("src/metrics.rs", "\"turnmill_");
+    let told = names("docs/operations.md", "\n| `turnmill_");
+    let told: BTreeSet<String> =
+        told.into_iter().map(|name| name.split('{').next().unwrap().to_owned()).collect();
+    assert!(made.len() > 30, "{made:?}");
+    assert_eq!(made, told);
 }
