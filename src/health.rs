@@ -47,6 +47,11 @@ impl Health {
         self.0.joined.store(true, Ordering::Relaxed);
     }
 
+    /// The group goes on without this worker, which will join it again.
+    pub(crate) fn left(&self) {
+        self.0.joined.store(false, Ordering::Relaxed);
+    }
+
     /// A partition is ours and waits for its restore.
     pub(crate) fn restoring(&self, partition: i32) {
         self.changing().restoring.insert(partition);

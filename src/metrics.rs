@@ -61,6 +61,7 @@ pub(crate) struct Metrics {
     pub claims_lost: IntCounter,
     pub void_events: IntCounter,
     pub transactions: IntCounterVec,
+    pub transaction_duration: Histogram,
     pub append_duration: HistogramVec,
     pub commits_failed: IntCounter,
     pub brokers: IntGaugeVec,
@@ -171,7 +172,7 @@ impl Metrics {
                 "Records that went to the dead letters, by code.",
                 &["code"],
             ),
-            steps: make.counters("turnmill_steps_total", "Steps that ran, by kind.", &["kind"]),
+            steps: make.counters("turnmill_steps_total", "Steps that were not on the log, by kind: replies that were asked for, calls that ran or were refused.", &["kind"]),
             steps_replayed: make.counters(
                 "turnmill_steps_replayed_total",
                 "Steps that were returned from the log instead of run, by kind: model and tool calls saved.",
@@ -179,7 +180,7 @@ impl Metrics {
             ),
             model_calls: make.counters(
                 "turnmill_model_calls_total",
-                "Calls of models, by agent and status (ok, error).",
+                "Calls of models, by agent and status (ok, error, cut_short by a cancel, a deadline or a drain).",
                 &["agent", "status"],
             ),
             model_duration: make.histograms(
@@ -211,7 +212,7 @@ impl Metrics {
             ),
             tool_reruns: make.counters(
                 "turnmill_tool_reruns_total",
-                "Calls that had started in a worker that died, and ran again under their keys.",
+                "Calls that had started before, in a worker that died or gave them up, and run again under their keys.",
                 &["tool"],
             ),
             in_flight: make.gauge("turnmill_turns_in_flight", "Turns that run now."),
@@ -257,12 +258,17 @@ impl Metrics {
             ),
             transactions: make.counters(
                 "turnmill_transactions_total",
-                "Transactions of results, by outcome (committed, aborted, failed).",
+                "Transactions of results, by outcome: committed, aborted (a record was too large, the rest goes into the next), failed.",
                 &["outcome"],
+            ),
+            transaction_duration: make.histogram(
+                "turnmill_transaction_duration_seconds",
+                "How long transactions took, whatever came of them.",
+                LATENCIES,
             ),
             append_duration: make.histograms(
                 "turnmill_append_duration_seconds",
-                "How long records took to be acknowledged, by what they are (events, results).",
+                "How long records took to be acknowledged or to fail, by what they are: events, results (outside of transactions).",
                 &["client"],
                 LATENCIES,
             ),

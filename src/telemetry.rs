@@ -31,9 +31,5 @@ pub(crate) fn init(default: Default) {
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);
     // A second call in one process changes nothing.
-    let _ = if terminal {
-        builder.try_init()
-    } else {
-        builder.json().flatten_event(true).with_span_list(false).try_init()
-    };
+    let _ = if terminal { builder.try_init() } else { builder.json().flatten_event(true).try_init() };
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use crate::config::{self, Config, Problem};
 use crate::tool::Registry;
@@ -22,22 +22,14 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// Reads the configuration again at each SIGHUP. Never ends.
-    pub(super) async fn run(self) {
-        let mut hangup = match signal(SignalKind::hangup()) {
-            Ok(hangup) => hangup,
-            Err(error) => {
-                tracing::error!(%error, "SIGHUP cannot be caught: the configuration is not read again");
-                return std::future::pending().await;
-            }
-        };
+    /// Reads the configuration again at each SIGHUP.
+    pub(super) async fn run(self, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
-            match self.again() {
-                Ok(()) => {}
-                Err(problems) => tracing::error!(
+            if let Err(problems) = self.again() {
+                tracing::error!(
                     problems,
                     "SIGHUP: the configuration was not taken over; the worker goes on as before"
-                ),
+                );
             }
         }
     }

@@ -22,6 +22,9 @@ pub(crate) struct Args {}
 
 /// Runs until a signal.
 pub(crate) async fn run(_: Args, program: Program) -> Result<Exit, Error> {
+    // First: until it is caught, it ends the process.
+    let hangup = signal(SignalKind::hangup())
+        .map_err(|e| Error::new(Exit::Failed, format!("SIGHUP cannot be caught: {e}")))?;
     let agents = program.bind()?;
     let health = Health::default();
     let admin = admin(&program.loaded, health.clone()).await?;
@@ -33,7 +36,7 @@ pub(crate) async fn run(_: Args, program: Program) -> Result<Exit, Error> {
         registry: program.registry.clone(),
         switches: switches.clone(),
     };
-    let reload = AbortOnDropHandle::new(tokio::spawn(reload.run()));
+    let reload = AbortOnDropHandle::new(tokio::spawn(reload.run(hangup)));
     let shutdown = CancellationToken::new();
     let signals = tokio::spawn(signals(shutdown.clone()));
     let options = worker::Options {

@@ -162,6 +162,11 @@ impl Table {
         self.open.remove(&(session.clone(), turn.clone())).unwrap_or_default()
     }
 
+    /// Whether a turn that has not ended has its answer.
+    pub(crate) fn has_answer(&self, session: &SessionId, turn: &TurnId) -> bool {
+        self.open.get(&(session.clone(), turn.clone())).is_some_and(|log| log.output.is_some())
+    }
+
     /// How many turns have begun and not ended.
     pub(crate) fn open_turns(&self) -> usize {
         self.open.len()

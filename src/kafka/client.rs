@@ -161,6 +161,8 @@ pub(crate) fn producer(kafka: &Kafka) -> ClientConfig {
 /// readers up for as long as `transaction.timeout.ms`, unless the partition is taken over before.
 pub(crate) fn transactional(kafka: &Kafka) -> ClientConfig {
     let mut config = idempotent(kafka, "turnmill-ends");
+    // One of these for each partition: too many to tell of themselves.
+    force(&mut config, "statistics.interval.ms", "0");
     default(&mut config, "transaction.timeout.ms", "15000");
     // librdkafka wants every message to be given up before its transaction is.
     let timeout = config.get("transaction.timeout.ms").unwrap_or("15000").to_owned();

@@ -15,6 +15,7 @@
 //! | `stats` | what librdkafka says of itself, as metrics |
 //! | `topic_id` | the id of a topic |
 //! | `topics` | creating and checking topics |
+//! | `lag` | how far partitions are behind |
 //! | `error` | what goes wrong with topics and readers |
 //! | `headers`, `lookup` | of the readers: headers of records, bounds of partitions |
 //! | `embedded` | a broker in this process, for `turnmill dev` |
@@ -25,6 +26,7 @@ pub(crate) mod consumer;
 pub(crate) mod embedded;
 pub(crate) mod error;
 mod headers;
+pub(crate) mod lag;
 mod lookup;
 pub(crate) mod producer;
 pub(crate) mod reader;

@@ -22,13 +22,3 @@ pub(super) fn observe(client: &str, stats: &Statistics) {
     metrics().queue_messages.with_label_values(&[client]).set(messages);
     metrics().queue_bytes.with_label_values(&[client]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
 }
-
-/// Where the partitions of a topic begin and end, for a reader of committed records, as far as the consumer has heard.
-pub(super) fn bounds<'a>(stats: &'a Statistics, topic: &str) -> impl Iterator<Item = (i32, (i64, i64))> + 'a {
-    let partitions = stats.topics.get(topic).into_iter().flat_map(|topic| topic.partitions.values());
-    let end = |stable: i64, high: i64| if stable >= 0 { stable } else { high };
-    partitions.filter_map(move |p| match end(p.ls_offset, p.hi_offset) {
-        at @ 0.. => Some((p.partition, (p.lo_offset, at))),
-        _ => None,
-    })
-}

@@ -6,7 +6,7 @@
 //! makes a new one and with it fences this one (design rule 11).
 
 use std::sync::mpsc as sync_mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
@@ -167,7 +167,10 @@ fn run(id: &str, producer: &Client, mut incoming: mpsc::UnboundedReceiver<Reques
         {
             waiting.push(request);
         }
-        match transaction(producer, &waiting) {
+        let begun = Instant::now();
+        let done = transaction(producer, &waiting);
+        metrics().transaction_duration.observe(begun.elapsed().as_secs_f64());
+        match done {
             Ok(()) => {
                 count("committed");
                 waiting.drain(..).for_each(|request| reply(request, Ok(())));

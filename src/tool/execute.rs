@@ -76,7 +76,7 @@ async fn run_once(
         Ok(Ok(Ok(output))) => Ok(output),
         Ok(Ok(Err(error))) => Err(fault(name, &error)),
         Ok(Err(join)) => {
-            tracing::error!(tool = name, attempt, error = %join, "tool panicked");
+            tracing::error!(tool = name, attempt, code = code::TOOL_PANICKED, error = %join, "tool panicked");
             Err(Fault {
                 failure: Failure::new(code::TOOL_PANICKED, format!("tool {name} failed unexpectedly")),
                 retryable: true,

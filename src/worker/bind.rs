@@ -135,7 +135,7 @@ pub(crate) fn check_switches(switches: &Switches, registry: &Registry, agents: &
     let unknown_agent = |name: &&String| !agents.contains(name);
     let agents_off = switches.agents.keys().filter(unknown_agent).map(|name| {
         let message = format!("no agent is called {name:?}; there are {}", agents.join(", "));
-        Problem::field(format!("switches.agents.{name}"), message)
+        Problem::field("switches.agents", message)
     });
     let unknown_tool = |(_, name): &(usize, &String)| registry.get(name).is_none();
     let tools_off = switches.tools.iter().enumerate().filter(unknown_tool).map(|(index, name)| {

@@ -98,7 +98,7 @@ impl Caller<'_> {
         match &call.plan {
             CallPlan::Answer(failure) => self.refuse(&call, failure.clone()).await,
             CallPlan::Run(arguments) => match self.check(&call, arguments) {
-                Ok((tool, _)) if attempt > 1 && reports(tool) => {
+                Ok((tool, _)) if attempt > 1 && (reports(tool) || self.is_off(tool)) => {
                     let failure = Failure::new(
                         code::UNKNOWN_OUTCOME,
                         format!(
@@ -109,7 +109,7 @@ impl Caller<'_> {
                     );
                     self.refuse(&call, failure).await
                 }
-                Ok((tool, _)) if self.shared.switches.tool_is_off(&tool.spec.name) => {
+                Ok((tool, _)) if self.is_off(tool) => {
                     let message = format!("the tool {} is turned off for now", call.name);
                     self.refuse(&call, Failure::new(code::TOOL_DISABLED, message)).await
                 }
@@ -117,6 +117,10 @@ impl Caller<'_> {
                 Err(failure) => self.refuse(&call, failure).await,
             },
         }
+    }
+
+    fn is_off(&self, tool: &Registered) -> bool {
+        self.shared.switches.tool_is_off(&tool.spec.name)
     }
 
     fn check(&self, call: &Call, arguments: &Arguments) -> Result<(&Arc<Registered>, Value), Failure> {
@@ -164,6 +168,8 @@ impl Caller<'_> {
             }
         }
 
+        // Before it runs: it may be what ends the process.
+        metrics().tool_reruns.with_label_values(&[self.label(&call.name)]).inc_by(u64::from(attempt > 1));
         let context = self.context(call, tool);
         let clock = Instant::now();
         let mut execution = execute(tool, &context, value, attempt).await;
@@ -175,7 +181,6 @@ impl Caller<'_> {
         metrics.tool_duration.with_label_values(&[name]).observe(clock.elapsed().as_secs_f64());
         let runs = execution.attempts.saturating_sub(attempt).saturating_add(1);
         metrics.tool_attempts.with_label_values(&[name]).inc_by(runs.into());
-        metrics.tool_reruns.with_label_values(&[name]).inc_by(u64::from(attempt > 1));
 
         let output = execution.result.as_ref().ok().and_then(|output| output.to_raw());
         end.attempt = None;

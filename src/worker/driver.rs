@@ -19,6 +19,7 @@ use super::cancels::{self, Cancels};
 use super::outbox::{Last, Outbox, short};
 use super::switches::Switches;
 use crate::config::WhenOff;
+use crate::health::Health;
 use crate::journal::{self, Content, End, Journal, Receipt, TurnLog};
 use crate::kafka::consumer::Record;
 use crate::kafka::transactions::Transactions;
@@ -46,6 +47,7 @@ pub(super) struct Shared {
     pub outbox: Outbox,
     pub cancels: Cancels,
     pub turns_topic: String,
+    pub health: Health,
     pub switches: Switches,
     pub max_redeliveries: u32,
 }
@@ -240,7 +242,8 @@ impl Run<'_> {
             // attempts are counted by their starts.
             self.settle().await?;
         }
-        if self.shared.switches.agent(&agent.name) == Some(WhenOff::Refuse) {
+        // What has begun goes on: its steps are for its end.
+        if !self.has_steps && self.shared.switches.agent(&agent.name) == Some(WhenOff::Refuse) {
             let message = format!("agent {:?} is turned off", agent.name);
             let failure = Failure::new(code::AGENT_DISABLED, message);
             return self.answer(Err(failure), ResultUsage::default()).await;
@@ -373,16 +376,26 @@ impl Run<'_> {
             both = both => both,
             // Also where the turn itself is cancelled.
             () = running.cancel.token().cancelled() => {
+                self.measure(&running.agent.name, clock, "cut_short");
                 return Ok(running.cut_short().map(Err));
             }
-            () = running.time_is_over() => return Ok(running.cut_short().map(Err)),
+            () = running.time_is_over() => {
+                self.measure(&running.agent.name, clock, "cut_short");
+                return Ok(running.cut_short().map(Err));
+            }
         };
         settled?;
         let mut reply = reply.unwrap_or_else(|_| {
             Err(Failure::new(code::MODEL_ERROR, "the model failed unexpectedly (it panicked)"))
         });
         reply = reply.map_err(|failure| short(&failure));
-        self.measure(&running.agent.name, clock, &reply);
+        self.measure(&running.agent.name, clock, if reply.is_ok() { "ok" } else { "error" });
+        if let Ok(Reply { usage, .. }) = &reply {
+            for (direction, tokens) in [("input", usage.input_tokens), ("output", usage.output_tokens)] {
+                let labels = [running.agent.name.as_str(), direction];
+                metrics().model_tokens.with_label_values(&labels).inc_by(tokens);
+            }
+        }
         let mut event = self.event(EventType::ModelReply);
         event.idempotency_key = Some(self.key(&position));
         event.position = Some(position);
@@ -403,19 +416,11 @@ impl Run<'_> {
         Ok(Some(reply))
     }
 
-    fn measure(&self, agent: &str, clock: Instant, reply: &Result<Reply, Failure>) {
+    fn measure(&self, agent: &str, clock: Instant, status: &str) {
         let metrics = metrics();
-        let status = if reply.is_ok() { "ok" } else { "error" };
         metrics.steps.with_label_values(&["model"]).inc();
         metrics.model_calls.with_label_values(&[agent, status]).inc();
         metrics.model_duration.with_label_values(&[agent]).observe(clock.elapsed().as_secs_f64());
-        if let Ok(reply) = reply {
-            for (direction, tokens) in
-                [("input", reply.usage.input_tokens), ("output", reply.usage.output_tokens)]
-            {
-                metrics.model_tokens.with_label_values(&[agent, direction]).inc_by(tokens);
-            }
-        }
     }
 
     /// The steps of a reply's calls. False: they were stopped.

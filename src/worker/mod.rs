@@ -34,6 +34,7 @@ use crate::health::Health;
 use crate::journal::{KafkaLog, Log, Member};
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::consumer::{self, Command};
+use crate::kafka::lag::{self, Watermarks};
 use crate::kafka::producer::Producer;
 use crate::kafka::scan::Scanner;
 use crate::kafka::tail::Tails;
@@ -132,6 +133,7 @@ pub(crate) async fn run_on(
         &config.topics.events,
         client::max_record_bytes(kafka),
     ));
+    let watermarks = Watermarks::default();
     let points = Arc::new(Points::default());
     let recovery = Arc::clone(&points);
     let max_in_flight = config.worker.max_in_flight.get();
@@ -143,6 +145,7 @@ pub(crate) async fn run_on(
         max_span: MAX_SPAN,
         max_events: MAX_EVENTS,
         health: health.clone(),
+        watermarks: watermarks.clone(),
         recovery: Arc::new(move |partition, epoch, watermark| recovery.of(partition, epoch, watermark)),
     })
     .map_err(Error::Client)?;
@@ -160,6 +163,7 @@ pub(crate) async fn run_on(
         outbox: Outbox::new(Arc::new(out.clone()), &config.topics),
         cancels: cancels.clone(),
         turns_topic: config.topics.turns.clone(),
+        health,
         switches: switches.clone(),
         max_redeliveries: config.worker.max_redeliveries.get(),
     });
@@ -171,20 +175,12 @@ pub(crate) async fn run_on(
         "worker started"
     );
     let supervisor = Supervisor::new(shared, limits, consumer, log, member, points, transactional);
-    let drain = health.clone();
-    let asked = shutdown.clone();
-    let watch = AbortOnDropHandle::new(tokio::spawn(async move {
-        asked.cancelled().await;
-        drain.draining();
-    }));
+    let lag = lag::follow(kafka.clone(), config.topics.turns.clone(), watermarks);
+    let _lag = AbortOnDropHandle::new(tokio::spawn(lag));
     let (consumer, result) = tokio::select! {
         ended = supervisor.run(events, shutdown) => ended,
         never = cancels.follow(&config) => match never {},
     };
-    drop(watch);
-    if let Err(error) = &result {
-        health.fatal(&error.to_string());
-    }
 
     let flushed = tokio::task::spawn_blocking(move || steps.flush(FLUSH).and(out.flush(FLUSH))).await;
     if let Ok(Err(error)) = flushed {

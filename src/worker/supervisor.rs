@@ -255,8 +255,9 @@ impl Supervisor {
                     None => Err(Error::Consumer("the poll thread has ended".into())),
                 },
             };
-            if step.is_err() {
-                result = step;
+            if let Err(error) = step {
+                self.shared.health.fatal(&error.to_string());
+                result = Err(error);
                 break;
             }
             self.dispatch();
@@ -266,6 +267,7 @@ impl Supervisor {
     }
 
     async fn drain(&mut self, events: &mut mpsc::UnboundedReceiver<Event>) {
+        self.shared.health.draining();
         tracing::info!(running = self.turns.len(), "draining");
         self.consumer.send(Command::Stop);
         self.lanes.values_mut().for_each(|lane| lane.jobs.clear());
@@ -484,6 +486,8 @@ impl Supervisor {
             return Start::Nothing;
         }
         let agent = job.turn.as_ref().ok().map(|turn| turn.agent.as_str());
+        // One that has its answer is only to be published.
+        let agent = agent.filter(|_| !table.has_answer(&session, &turn));
         if agent.and_then(|agent| self.shared.switches.agent(agent)) == Some(WhenOff::Wait) {
             return Start::Waits(Box::new(job));
         }

@@ -31,6 +31,15 @@ fn produce(mill: &Mill, stop: &AtomicBool, sent: &Mutex<Vec<Value>>) {
     }
 }
 
+/// Ends the producer whatever becomes of the test.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One after the other goes, and the one that takes its place is ready before.
 fn replace(mill: &Mill, workers: Vec<Process>) -> Vec<Process> {
     let mut new = Vec::new();
@@ -51,6 +60,7 @@ fn a_rolling_restart_delays_turns_and_does_nothing_else_to_them() {
     workers.iter().for_each(|worker| wait_until_ready(&admin(worker)));
     let (stop, sent) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let _workers = std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
         let producer = scope.spawn(|| produce(&mill, &stop, &sent));
         mill.results(40);
         let new = replace(&mill, workers);

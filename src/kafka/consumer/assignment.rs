@@ -12,7 +12,6 @@ use super::poller::{Partition, Poller};
 use super::{Event, Rebalance};
 use crate::kafka::commit::{self, Commit, Committed};
 use crate::kafka::watchdog::watch_call;
-use crate::metrics::metrics;
 
 /// How long one try to fetch the committed offsets may take.
 const FETCH_COMMITTED: Duration = Duration::from_secs(5);
@@ -125,6 +124,9 @@ impl Poller {
     /// Leaves the partitions assigned until their turns have stopped: polling goes on meanwhile.
     fn revoke(&mut self, list: TopicPartitionList) {
         let lost = self.consumer.assignment_lost();
+        if lost {
+            self.options.health.left();
+        }
         // An assignment that had not begun ends here.
         self.assigning = None;
         let mut waiting = HashSet::new();
@@ -197,14 +199,16 @@ impl Poller {
                 self.bytes = self.bytes.saturating_sub(state.bytes());
             }
             self.options.health.settled(element.partition());
-            metrics().forget_partition(element.partition());
+            self.options.watermarks.forget(element.partition());
         }
     }
 
     /// No turn of the partition runs any more; what was dispatched comes again after the restart.
     pub(super) fn restart(&mut self, partition: i32, epoch: u64) {
+        let health = self.options.health.clone();
         if let Some(state) = self.current(partition, epoch).filter(|state| !state.revoked) {
             state.ready = false;
+            health.restoring(partition);
             let wait = (state.restarts.map_or(RESTART.0, |last| last * 2)).min(RESTART.1);
             state.restart = Some(Restart { due: Instant::now() + wait, wait });
         }

@@ -63,6 +63,7 @@ impl Poller {
         let proof = state.restart.as_ref().is_some_and(|restart| restart.due <= now);
         if proof && !state.tracker.has_begun() {
             let begin = self.begin_of(partition);
+            self.options.health.polled();
             let state = self.partitions.get_mut(&partition)?;
             match begin {
                 Ok(begin) => state.tracker = Tracker::new(begin),

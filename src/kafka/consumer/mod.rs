@@ -15,7 +15,6 @@ mod assignment;
 mod commits;
 mod poller;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -27,6 +26,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientConfig, Statistics};
 use tokio::sync::mpsc as async_mpsc;
 
+use super::lag::Watermarks;
 use super::{Header, stats};
 use crate::health::Health;
 use poller::Poller;
@@ -62,6 +62,8 @@ pub(crate) struct Options {
     pub recovery: Recovery,
     /// Hears of each round, and of partitions that come and go.
     pub health: Health,
+    /// Hears how far each partition is.
+    pub watermarks: Watermarks,
 }
 
 /// One record of the turns topic.
@@ -154,7 +156,7 @@ impl Handle {
 /// The consumer's settings are refused, or the thread cannot be started.
 pub(crate) fn spawn(options: Options) -> Result<(Handle, async_mpsc::UnboundedReceiver<Event>), String> {
     let consumer: BaseConsumer<Context> = (options.client)
-        .create_with_context(Context { topic: options.topic.clone(), ..Context::default() })
+        .create_with_context(Context::default())
         .map_err(|e| format!("the consumer cannot be created: {e}"))?;
     (consumer.subscribe(&[&options.topic]))
         .map_err(|e| format!("topic {} cannot be subscribed to: {e}", options.topic))?;
@@ -171,9 +173,6 @@ pub(crate) fn spawn(options: Options) -> Result<(Handle, async_mpsc::UnboundedRe
 /// What the callbacks leave for the poll loop. They run inside poll, on the poll thread.
 #[derive(Default)]
 struct Context {
-    topic: String,
-    /// Where the partitions of the topic begin and end.
-    bounds: Mutex<BTreeMap<i32, (i64, i64)>>,
     rebalances: Mutex<Vec<Rebalance>>,
     /// The consumer is being dropped: nobody is left to take a rebalance from the queue.
     closing: AtomicBool,
@@ -185,11 +184,6 @@ enum Rebalance {
 }
 
 impl Context {
-    /// Where a partition begins and ends, as far as is known.
-    fn bounds(&self, partition: i32) -> Option<(i64, i64)> {
-        self.bounds.lock().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
-    }
-
     fn take(&self) -> Vec<Rebalance> {
         std::mem::take(&mut self.rebalances.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -202,7 +196,6 @@ impl ClientContext for Context {
 
     fn stats(&self, stats: Statistics) {
         stats::observe("turns", &stats);
-        self.bounds.lock().unwrap_or_else(PoisonError::into_inner).extend(stats::bounds(&stats, &self.topic));
     }
 }
 

@@ -225,9 +225,7 @@ impl Poller {
             };
             set(&metrics().span, i64::try_from(state.tracker.span()).unwrap_or(i64::MAX));
             set(&metrics().events_behind, state.events);
-            if let Some((begin, end)) = self.consumer.context().bounds(*partition) {
-                set(&metrics().lag, end.saturating_sub(state.tracker.watermark().max(begin)).max(0));
-            }
+            self.options.watermarks.set(*partition, state.tracker.watermark());
         }
     }
 

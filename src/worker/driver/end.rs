@@ -78,7 +78,6 @@ impl Run<'_> {
         end.status = Some(Status::Error);
         end.error = Some(failure.clone());
         self.end(&last, end).await?;
-        metrics().dead_letters.with_label_values(&[failure.code.as_ref()]).inc();
         self.count(TurnStatus::DeadLetter);
         Ok(Done::Finished(self.has_steps.then_some(End { input: self.identity.input, input_offset: offset })))
     }
@@ -100,11 +99,16 @@ impl Run<'_> {
         let outbox = &self.shared.outbox;
         if let Some(transactions) = &self.transactions {
             let end = self.journal.record(end)?;
-            return Ok(outbox.commit(transactions, &self.record, last, end).await?);
+            outbox.commit(transactions, &self.record, last, end).await?;
+        } else {
+            outbox.publish(&self.record, last).await?;
+            self.append(end).await?;
+            self.confirm().await?;
         }
-        outbox.publish(&self.record, last).await?;
-        self.append(end).await?;
-        self.confirm().await
+        if let Some(failure) = last.dead_letter {
+            metrics().dead_letters.with_label_values(&[failure.code.as_ref()]).inc();
+        }
+        Ok(())
     }
 
     fn result(&self, answer: &Result<String, Failure>, usage: ResultUsage) -> TurnResult {

@@ -100,7 +100,10 @@ impl History {
         while self.faults > 0 || self.turns > 0 {
             self.step().await?;
         }
-        self.processes.iter_mut().for_each(|process| process.stopped = false);
+        for process in &mut self.processes {
+            process.stopped = false;
+            process.switch(false);
+        }
         for _ in 0..PATIENCE {
             if self.is_over() {
                 // Whoever does not know it yet goes on.
@@ -356,7 +359,7 @@ impl History {
 
     fn fault(&mut self) {
         let any = self.below(self.processes.len());
-        match self.below(16) {
+        match self.below(18) {
             0 | 1 => {
                 let mut process = self.processes.swap_remove(any);
                 process.kill();
@@ -402,6 +405,8 @@ impl History {
                     _ => Some((back as i64, String::new())),
                 };
             }
+            16 => self.processes[any].switch(true),
+            17 => self.processes[any].switch(false),
             14 => self.processes[any].shutdown.cancel(),
             _ => {
                 // The coordinator gives an open transaction up.

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::log::SimLog;
 use super::outside::{self, Outside, TOOLS};
 use super::world::{Fate, Rule, Sim};
-use crate::config::Topics;
+use crate::config::{Switches as Settings, Topics, WhenOff};
+use crate::health::Health;
 use crate::journal::Member;
 use crate::kafka::consumer::{Command, Event, Handle};
 use crate::kafka::tracker::Tracker;
@@ -35,6 +36,7 @@ pub(super) struct Process {
     commands: mpsc::Receiver<Command>,
     events: async_mpsc::UnboundedSender<Event>,
     pub shutdown: CancellationToken,
+    switches: Switches,
     supervisor: Option<JoinHandle<(Handle, Result<(), Error>)>>,
     partition: Option<Partition>,
     epoch: u64,
@@ -102,6 +104,7 @@ impl Process {
             max_duration: Duration::from_secs(3600),
             turn_tools: Vec::new(),
         };
+        let switches = Switches::new(&Settings::default());
         let shared = Shared {
             agents: HashMap::from([("a".to_owned(), Arc::new(agent))]),
             registry: TOOLS.clone(),
@@ -109,7 +112,8 @@ impl Process {
             outbox: Outbox::new(Arc::new(outside.clone()), &Topics::default()),
             cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),
-            switches: Switches::new(&Default::default()),
+            health: Health::default(),
+            switches: switches.clone(),
             max_redeliveries: 1_000,
         };
         let member = Member {
@@ -141,6 +145,7 @@ impl Process {
             commands,
             events,
             shutdown,
+            switches,
             supervisor: Some(supervisor),
             partition: None,
             epoch: 0,
@@ -314,6 +319,12 @@ impl Process {
             self.partition = Some(Partition::new(generation, epoch, Some(offset), metadata.clone()));
             self.tell(Event::Assigned { partition: 0, epoch, from: Some(offset), metadata });
         }
+    }
+
+    /// Turns the agent off, so that its turns wait, or on.
+    pub(super) fn switch(&self, off: bool) {
+        let agents = off.then(|| ("a".to_owned(), WhenOff::Wait)).into_iter().collect();
+        self.switches.set(Settings { agents, ..Settings::default() });
     }
 
     /// Whether the supervisor has ended.

@@ -200,6 +200,7 @@ impl World {
             outbox: Outbox::new(self.outside.clone(), &Topics::default()),
             cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),
+            health: Health::default(),
             switches: Switches::new(&crate::config::Switches::default()),
             max_redeliveries: 5,
         }
