@@ -15,14 +15,17 @@
 //! | `topic_id` | the id of a topic |
 //! | `topics` | creating and checking topics |
 //! | `error` | what goes wrong with topics and readers |
+//! | `access`, `grants` | what is said where the brokers refuse; asking them what they grant |
 //! | `headers`, `lookup` | of the readers: headers of records, bounds of partitions |
 //! | `embedded` | a broker in this process, for `turnmill dev` |
 
+pub(crate) mod access;
 pub(crate) mod client;
 mod commit;
 pub(crate) mod consumer;
 pub(crate) mod embedded;
 pub(crate) mod error;
+mod grants;
 mod headers;
 mod lookup;
 pub(crate) mod producer;

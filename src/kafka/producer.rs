@@ -14,6 +14,7 @@ use rdkafka::util::IntoOpaque;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Header;
+use super::access::{Denied, Operation, Resource};
 use super::watchdog::watch_call;
 
 /// How many records may wait for their acknowledgement; below librdkafka's own bound, so that a full
@@ -33,6 +34,9 @@ pub(crate) enum Error {
         /// Key and value, in bytes.
         size: usize,
     },
+    /// The brokers refuse: somebody has to grant it first.
+    #[error("{0}")]
+    Denied(Denied),
     /// Anything else, after librdkafka's own retries.
     #[error("topic {topic}: {source}")]
     Failed {
@@ -54,11 +58,8 @@ impl Error {
     pub(crate) fn is_lasting(&self) -> bool {
         use RDKafkaErrorCode as Code;
         match self {
-            Self::TooLarge { .. } => true,
-            Self::Failed { source, .. } => matches!(
-                source.rdkafka_error_code(),
-                Some(Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed | Code::InvalidTopic)
-            ),
+            Self::TooLarge { .. } | Self::Denied(_) => true,
+            Self::Failed { source, .. } => source.rdkafka_error_code() == Some(Code::InvalidTopic),
             Self::Closed { .. } => false,
         }
     }
@@ -104,7 +105,9 @@ pub(crate) struct Producer {
     window: Arc<Semaphore>,
 }
 
-struct Context;
+struct Context {
+    config: ClientConfig,
+}
 
 /// What goes with a record until it is acknowledged.
 struct Pending {
@@ -124,7 +127,9 @@ impl ProducerContext<NoCustomPartitioner> for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
         let outcome = match result {
             Ok(message) => Ok(Written { partition: message.partition(), offset: message.offset() }),
-            Err((error, message)) => Err(classify(error.clone(), message.topic(), size(message))),
+            Err((error, message)) => {
+                Err(classify(&self.config, error.clone(), message.topic(), size(message)))
+            }
         };
         // Nobody may be waiting any more; then nobody needs to know.
         let _ = pending.reply.send(outcome);
@@ -135,9 +140,13 @@ pub(super) fn size(message: &BorrowedMessage<'_>) -> usize {
     message.key_len() + message.payload_len()
 }
 
-pub(super) fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
+pub(super) fn classify(config: &ClientConfig, error: KafkaError, topic: &str, size: usize) -> Error {
     let topic = topic.to_owned();
-    match error.rdkafka_error_code() {
+    let code = error.rdkafka_error_code();
+    if let Some(denied) = Denied::of(config, code, Operation::Write, Resource::Topic(topic.clone())) {
+        return Error::Denied(denied);
+    }
+    match code {
         Some(RDKafkaErrorCode::MessageSizeTooLarge) => Error::TooLarge { topic, size },
         _ => Error::Failed { topic, source: error },
     }
@@ -146,7 +155,8 @@ pub(super) fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
 impl Producer {
     /// Connects in the background.
     pub(crate) fn new(config: &ClientConfig) -> Result<Self, KafkaError> {
-        Ok(Self { inner: config.create_with_context(Context)?, window: Arc::new(Semaphore::new(WINDOW)) })
+        let context = Context { config: config.clone() };
+        Ok(Self { inner: config.create_with_context(context)?, window: Arc::new(Semaphore::new(WINDOW)) })
     }
 
     /// Hands a record over. Records that one task hands over one after the other are written in that order.
@@ -168,7 +178,7 @@ impl Producer {
                 }
                 Err((error, _)) => {
                     let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
-                    return Err(classify(error, record.topic, size));
+                    return Err(classify(&self.inner.context().config, error, record.topic, size));
                 }
             }
         }

@@ -10,6 +10,7 @@ use rdkafka::message::Message as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
 
+use super::access;
 use super::tail::{Tail, Tailed};
 
 /// A scan that hears nothing for this long has failed: the record it waits for is on the log.
@@ -121,7 +122,11 @@ fn run(
             Some(Err(error)) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) => {
                 return Err(error.to_string());
             }
-            Some(Err(error)) => tracing::warn!(topic, partition, %error, "reading the journal"),
+            Some(Err(error)) if access::is_no_matter(&error) => {}
+            Some(Err(error)) => {
+                let error = access::explain(client, topic, &error);
+                tracing::warn!(topic, partition, error, "reading the journal");
+            }
             None if sender.is_closed() => return Ok(()),
             None => {}
         }

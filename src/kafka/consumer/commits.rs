@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer as _;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::poller::Poller;
 use crate::kafka::commit::Commit;
@@ -106,7 +106,8 @@ impl Poller {
     /// Polling goes on; what was to be committed is tried again, and a partition that is to be taken over again
     /// waits for the proof, or for the callback that takes it away.
     fn commit_failed(&mut self, committing: Committing, code: RDKafkaErrorCode) {
-        tracing::warn!(topic = self.options.topic, error = %code, "commit failed, trying again");
+        let error = self.explain(&KafkaError::ConsumerCommit(code));
+        tracing::warn!(topic = self.options.topic, error, "commit failed, trying again");
         for part in committing.0 {
             self.put_off(part.commit.partition);
         }

@@ -46,12 +46,7 @@ impl Finished {
 }
 
 impl Process {
-    pub(super) fn spawn(
-        program: Program,
-        dir: &Path,
-        variables: &[(String, String)],
-        args: &[&str],
-    ) -> Self {
+    pub(super) fn spawn(program: Program, dir: &Path, variables: &[(String, String)], args: &[&str]) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (dir.join(format!("{number}.out")), dir.join(format!("{number}.err")));
