@@ -129,7 +129,7 @@ pub(super) fn is_no_matter(error: &KafkaError) -> bool {
 }
 
 /// Whether a code says that the brokers know who asks, and that he may not.
-fn is_denial(code: RDKafkaErrorCode) -> bool {
+pub(super) fn is_denial(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
         code,

@@ -47,6 +47,14 @@ impl Listener {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn refused(&self, error: &KafkaError) {
+        if let Some(code @ (RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL)) =
+            error.rdkafka_error_code()
+        {
+            *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+        }
+    }
+
     fn refusal(&self) -> Option<RDKafkaErrorCode> {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,13 +71,9 @@ impl ClientContext for Listener {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let code = error.rdkafka_error_code();
         // It follows the reason why the last of them is down, and hides it.
-        if code != Some(RDKafkaErrorCode::AllBrokersDown) {
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
             self.remember(reason);
-        }
-        if let Some(code @ (RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL)) = code {
-            *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
         }
         tracing::debug!(target: "librdkafka", %error, reason);
     }
@@ -97,7 +101,9 @@ impl Lookup {
     /// Connects in the background.
     pub(super) fn new(kafka: &Kafka, isolation: Isolation, purpose: Operation) -> Result<Self, Error> {
         client::check_tls(kafka).map_err(|e| Error::Config(e.to_string()))?;
-        let config = client::reader(kafka, isolation);
+        let mut config = client::reader(kafka, isolation);
+        // It is heard, whatever is shown.
+        config.set_log_level(RDKafkaLogLevel::Info);
         let brokers = config.get("bootstrap.servers").unwrap_or(&kafka.brokers).to_owned();
         let consumer = (config.create_with_context(Listener::default()))
             .map_err(|e| Error::Config(client::explain(&e)))?;
@@ -206,7 +212,11 @@ impl Lookup {
         operation: Operation,
         resource: Resource,
     ) -> Option<Error> {
-        Denied::of(&self.config, error.rdkafka_error_code(), operation, resource).map(Error::Denied)
+        let code = match error {
+            KafkaError::AdminOp(code) => Some(*code),
+            other => other.rdkafka_error_code(),
+        };
+        Denied::of(&self.config, code, operation, resource).map(Error::Denied)
     }
 
     /// Which of these the brokers do not grant, as far as they tell: not every broker does, and none of
@@ -242,25 +252,33 @@ impl Lookup {
         let heard = self.heard();
         let mut reason = heard.last().unwrap_or_else(|| error.to_string());
         reason.push_str(match heard.refusal() {
-            Some(RDKafkaErrorCode::SSL) => ": check the ssl. settings of kafka.properties, such as ssl.ca.location",
-            Some(_) => ": check sasl.mechanism, sasl.username and sasl.password of kafka.properties",
+            Some(RDKafkaErrorCode::Authentication) => {
+                ": check sasl.mechanism, sasl.username and sasl.password of kafka.properties"
+            }
+            // OpenSSL's own words: not all that is wrong with TLS has a code.
+            refusal if refusal.is_some() || reason.contains("SSL routines") => {
+                ": check the ssl. settings of kafka.properties, such as ssl.ca.location"
+            }
             // A broker hangs up when it is spoken to in another way than it expects.
-            None if reason.contains("Disconnected") => {
+            _ if reason.contains("Disconnected") => {
                 ": check that security.protocol of kafka.properties is what the brokers expect at this address"
             }
-            None => "",
+            _ => "",
         });
         Error::Unreachable { brokers: self.brokers.clone(), reason }
     }
 
-    /// What went wrong so far: librdkafka tells it with a poll.
+    /// What went wrong so far: librdkafka tells it with a poll, and a poll that tells something may return nothing.
     fn heard(&self) -> &Listener {
-        for _ in 0..100 {
-            if self.consumer.poll(Duration::ZERO).is_none() {
-                break;
+        let (listener, mut silent) = (self.consumer.context(), 0);
+        while silent < 10 {
+            match self.consumer.poll(Duration::ZERO) {
+                Some(Err(error)) => listener.refused(&error),
+                Some(Ok(_)) => {}
+                None => silent += 1,
             }
         }
-        self.consumer.context()
+        listener
     }
 
     /// Whether the broker is an embedded one, which knows neither settings nor how to change them, and

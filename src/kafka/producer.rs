@@ -1,6 +1,6 @@
 //! Records out, each with its own acknowledgement.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -14,7 +14,7 @@ use rdkafka::util::IntoOpaque;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Header;
-use super::access::{Denied, Operation, Resource};
+use super::access::{Denied, Operation, Resource, is_denial};
 use super::watchdog::watch_call;
 
 /// How many records may wait for their acknowledgement; below librdkafka's own bound, so that a full
@@ -107,6 +107,19 @@ pub(crate) struct Producer {
 
 struct Context {
     config: ClientConfig,
+    /// Why the producer was refused an id: what waits for it is dropped, and does not say why.
+    refusal: OnceLock<RDKafkaErrorCode>,
+}
+
+impl Context {
+    fn classify(&self, error: KafkaError, topic: &str, size: usize) -> Error {
+        use RDKafkaErrorCode as Code;
+        let dropped = matches!(error.rdkafka_error_code(), Some(Code::PurgeQueue | Code::Fatal));
+        match self.refusal.get().filter(|_| dropped) {
+            Some(code) => classify(&self.config, KafkaError::Global(*code), topic, size),
+            None => classify(&self.config, error, topic, size),
+        }
+    }
 }
 
 /// What goes with a record until it is acknowledged.
@@ -118,6 +131,9 @@ struct Pending {
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, reason, "kafka client error");
+        if let Some(code) = error.rdkafka_error_code().filter(|code| is_denial(*code)) {
+            let _ = self.refusal.set(code);
+        }
     }
 }
 
@@ -127,9 +143,7 @@ impl ProducerContext<NoCustomPartitioner> for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
         let outcome = match result {
             Ok(message) => Ok(Written { partition: message.partition(), offset: message.offset() }),
-            Err((error, message)) => {
-                Err(classify(&self.config, error.clone(), message.topic(), size(message)))
-            }
+            Err((error, message)) => Err(self.classify(error.clone(), message.topic(), size(message))),
         };
         // Nobody may be waiting any more; then nobody needs to know.
         let _ = pending.reply.send(outcome);
@@ -155,7 +169,7 @@ pub(super) fn classify(config: &ClientConfig, error: KafkaError, topic: &str, si
 impl Producer {
     /// Connects in the background.
     pub(crate) fn new(config: &ClientConfig) -> Result<Self, KafkaError> {
-        let context = Context { config: config.clone() };
+        let context = Context { config: config.clone(), refusal: OnceLock::new() };
         Ok(Self { inner: config.create_with_context(context)?, window: Arc::new(Semaphore::new(WINDOW)) })
     }
 
@@ -178,7 +192,7 @@ impl Producer {
                 }
                 Err((error, _)) => {
                     let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
-                    return Err(classify(&self.inner.context().config, error, record.topic, size));
+                    return Err(self.inner.context().classify(error, record.topic, size));
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::bindings as sys;
@@ -20,6 +21,7 @@ use rdkafka::producer::{BaseProducer, Producer as _};
 use crate::support::until;
 
 pub use Operation::{
+    RD_KAFKA_ACL_OPERATION_ALTER as ALTER, RD_KAFKA_ACL_OPERATION_ALTER_CONFIGS as ALTER_CONFIGS,
     RD_KAFKA_ACL_OPERATION_CREATE as CREATE, RD_KAFKA_ACL_OPERATION_DESCRIBE as DESCRIBE,
     RD_KAFKA_ACL_OPERATION_DESCRIBE_CONFIGS as DESCRIBE_CONFIGS, RD_KAFKA_ACL_OPERATION_READ as READ,
     RD_KAFKA_ACL_OPERATION_WRITE as WRITE,
@@ -89,7 +91,7 @@ impl Broker {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let home = root.join("target/kafka-secure");
         let mut script = Command::new(root.join("scripts/kafka"));
-        let up = script.arg("up").env("KAFKA_SECURE", "yes").env("KAFKA_HOME_DIR", &home).output().unwrap();
+        let up = script.arg("up").env("KAFKA_SECURE", "yes").env_remove("KAFKA_HOME_DIR").output().unwrap();
         assert!(up.status.success(), "scripts/kafka up: {}", String::from_utf8_lossy(&up.stderr));
         let address = String::from_utf8(up.stdout).unwrap().trim().to_owned();
         let tls_address = fs::read_to_string(home.join("tls/address")).unwrap().trim().to_owned();
@@ -132,6 +134,16 @@ impl Broker {
         {
             self.alter_user(upsert(mechanism));
         }
+        // The broker learns of him from its controller, a little later.
+        let mut config = self.admin();
+        config
+            .set("sasl.mechanism", "SCRAM-SHA-512")
+            .set("sasl.username", name)
+            .set("sasl.password", &password);
+        until(&format!("the login of {name}"), || {
+            let client: BaseProducer = config.create().unwrap();
+            client.client().fetch_metadata(Some("none"), Duration::from_secs(5)).ok()
+        });
     }
 
     fn alter_user(&self, alteration: *mut sys::rd_kafka_UserScramCredentialAlteration_t) {
@@ -162,6 +174,9 @@ impl Broker {
 
     /// Grants all of these rights to a principal, as in `User:alice`, and waits until they are in force.
     pub fn grant(&self, principal: &str, rights: &[Right]) {
+        if rights.is_empty() {
+            return;
+        }
         let mut bindings: Vec<_> = rights.iter().map(|right| binding(principal, right)).collect();
         self.ask(
             // SAFETY: everything lives until the answer is there.

@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::broker::{Broker, CREATE, READ, Right, WRITE, broker};
-use super::roles::{Login, make_topics, operator, producer, reader, transactions, user, worker};
-use super::support::process::Finished;
-use super::support::topic::NAMES;
+use super::broker::{ALTER, ALTER_CONFIGS, Broker, CREATE, DESCRIBE, READ, Right, WRITE, broker};
+use super::roles::{Login, make_topics, operator, transactions, user, worker};
+use super::support::topic::{NAMES, Sent};
 use super::support::{Mill, Setup, text, turn, until};
 
 /// What is said about a right that is missing.
@@ -88,41 +87,98 @@ fn a_worker_without_its_transactional_ids_says_so_until_it_has_them() {
     assert_eq!(mill.records("results").len(), 1);
 }
 
-/// A command ends with 1, and says which right is missing.
-fn assert_command_refused(mill: &Mill, login: &Login, right: &Right, args: &[&str]) -> Finished {
-    let ended = login.run(mill, args).expect(1);
-    assert!(ended.stderr.contains(&refusal(login, right)), "{right:?}: {}", ended.stderr);
-    ended
+/// A command, and who may do all that it takes but one thing.
+struct Case<'a> {
+    name: &'a str,
+    login: fn(Login) -> Login,
+    granted: Vec<Right>,
+    missing: Right,
+    args: &'a [&'a str],
 }
 
-fn without<'a>(rights: &'a [Right], right: &Right) -> Vec<Right> {
-    rights.iter().filter(|other| *other != right).cloned().collect()
+impl Case<'_> {
+    /// It ends with 1 and says what is missing; with it, it does what it is to.
+    fn run(&self, broker: &Broker, mill: &Mill) {
+        let Self { name, missing, args, .. } = self;
+        let login = (self.login)(user(broker, mill, name));
+        broker.grant(&login.principal, &self.granted);
+        let ended = login.run(mill, args);
+        assert!(ended.stderr.contains(&refusal(&login, missing)), "{name}: {}", ended.stderr);
+        ended.expect(1);
+        broker.grant(&login.principal, std::slice::from_ref(missing));
+        login.run(mill, args).expect(0);
+    }
 }
+
+fn assert_all_refused(broker: &Broker, mill: &Mill, cases: &[Case<'_>]) {
+    std::thread::scope(|scope| cases.iter().for_each(|case| drop(scope.spawn(|| case.run(broker, mill)))));
+}
+
+const SUBMIT: &[&str] = &["submit", "--agent", "support", "--session", "s", "hi"];
 
 #[test]
 fn every_command_says_which_right_it_lacks() {
     let Some(broker) = broker() else { return };
     let mill = Setup::stock("commands").client(&broker.admin()).without_topics();
     make_topics(broker, &mill);
-    let all = [producer(&mill), reader(&mill)].concat();
-    let topic = |name| Right::topic(READ, &mill.topic(name));
-    let submit = ["submit", "--agent", "support", "--session", "s", "hi"];
-    let submit_and_wait = ["submit", "--agent", "support", "--session", "s", "--wait", "hi"];
-    std::thread::scope(|scope| {
-        let cases: [(&str, Right, &[&str]); 4] = [
-            ("no-turns", Right::topic(WRITE, &mill.topic("turns")), &submit),
-            ("no-results", topic("results"), &submit_and_wait),
-            ("no-results-either", topic("results"), &["results"]),
-            ("no-events", topic("events"), &["events"]),
-        ];
-        for (name, right, args) in cases {
-            let (mill, all) = (&mill, &all);
-            scope.spawn(move || {
-                let login = user(broker, mill, name);
-                broker.grant(&login.principal, &without(all, &right));
-                let ended = login.run(mill, args);
-                eprintln!("{args:?}: {:?}\n{}{}", ended.code, ended.stdout, ended.stderr);
-            });
-        }
-    });
+    // Where there is nothing to read, nothing is refused.
+    for name in ["results", "events"] {
+        let record = Sent { key: Some(b"k"), value: Some(b"{}"), ..Sent::default() };
+        mill.cluster.produce(&mill.topic(name), record);
+    }
+    mill.cluster.flush();
+    let topic = |operation, name| Right::topic(operation, &mill.topic(name));
+    let case = |name, granted, missing, args| Case { name, login: |login| login, granted, missing, args };
+    assert_all_refused(
+        broker,
+        &mill,
+        &[
+            case("turns", vec![], topic(WRITE, "turns"), SUBMIT),
+            // What it sees it need not be able to write to.
+            case("seen-turns", vec![topic(READ, "turns")], topic(WRITE, "turns"), SUBMIT),
+            case("control", vec![], topic(WRITE, "control"), &["cancel", "t"]),
+            case("results", vec![], topic(READ, "results"), &["results", "--json"]),
+            case(
+                "seen-results",
+                vec![topic(DESCRIBE, "results")],
+                topic(READ, "results"),
+                &["results", "--json"],
+            ),
+            case("events", vec![], topic(READ, "events"), &["events", "--json"]),
+            case(
+                "seen-events",
+                vec![topic(DESCRIBE, "events")],
+                topic(READ, "events"),
+                &["events", "--json"],
+            ),
+        ],
+    );
+    // It waits for a result of which it hears nothing: it does not even send the turn.
+    let login = user(broker, &mill, "no-results");
+    broker.grant(&login.principal, &[topic(WRITE, "turns")]);
+    let sent = mill.records("turns").len();
+    let ended = login.run(&mill, &[&SUBMIT[..1], &["--wait"], &SUBMIT[1..]].concat()).expect(1);
+    assert!(ended.stderr.contains(&refusal(&login, &topic(READ, "results"))), "{}", ended.stderr);
+    assert_eq!(mill.records("turns").len(), sent);
+}
+
+#[test]
+fn whoever_makes_and_mends_topics_is_told_what_he_lacks() {
+    let Some(broker) = broker() else { return };
+    let mill = Setup::stock("apply").client(&broker.admin()).without_topics();
+    let apply: &[&str] = &["topics", "apply", "--partitions", "1"];
+    let topic = |operation, name| Right::topic(operation, &mill.topic(name));
+    let others = |missing: &Right| operator(&mill).into_iter().filter(|right| right != missing).collect();
+    let run = |name, login, granted, missing, args| {
+        Case { name, login, granted, missing, args }.run(broker, &mill);
+    };
+    let create = topic(CREATE, "control");
+    run("create", |login| login, others(&create), create, apply);
+    let describe = topic(DESCRIBE, "status");
+    run("describe", |login| login, others(&describe), describe, apply);
+    // The turns topic is widened first, and then the events topic.
+    let granted = [operator(&mill), vec![topic(ALTER, "turns")]].concat();
+    run("widen", |login| login, granted, topic(ALTER, "events"), &["topics", "apply", "--partitions", "2"]);
+    let larger = |login: Login| login.with("PROPERTIES__MESSAGE_MAX_BYTES", Some("2000000"));
+    run("mend", larger, operator(&mill), topic(ALTER_CONFIGS, "events"), &["topics", "apply"]);
 }

@@ -15,6 +15,6 @@ mod denied;
 mod login;
 mod revoked;
 mod roles;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "of tests/broker, which needs more of it")]
 #[path = "../broker/support/mod.rs"]
 mod support;

@@ -47,9 +47,9 @@ impl Works {
 }
 
 /// The worker says what it lacks and stays; what it could not do it does once it may.
-fn waits(name: &str, right: impl Fn(&Mill) -> Right) {
+fn waits(name: &str, exactly_once: bool, right: impl Fn(&Mill) -> Right) {
     let Some(broker) = broker() else { return };
-    let mut works = Works::new(broker, name, false);
+    let mut works = Works::new(broker, name, exactly_once);
     let right = right(&works.mill);
     works.revoke(&right);
     works.mill.send(&[hello("second")]);
@@ -63,27 +63,32 @@ fn waits(name: &str, right: impl Fn(&Mill) -> Right) {
 
 #[test]
 fn a_worker_waits_that_may_no_longer_read_turns() {
-    waits("read-turns", |mill| Right::topic(READ, &mill.topic("turns")));
+    waits("read-turns", false, |mill| Right::topic(READ, &mill.topic("turns")));
 }
 
 #[test]
 fn a_worker_waits_that_may_no_longer_be_in_its_group() {
-    waits("read-group", |mill| Right::group(READ, &mill.id));
+    waits("read-group", false, |mill| Right::group(READ, &mill.id));
 }
 
 #[test]
 fn a_worker_waits_that_may_no_longer_read_events() {
-    waits("read-events", |mill| Right::topic(READ, &mill.topic("events")));
+    waits("read-events", false, |mill| Right::topic(READ, &mill.topic("events")));
 }
 
 #[test]
 fn a_worker_waits_that_may_no_longer_write_events() {
-    waits("write-events", |mill| Right::topic(WRITE, &mill.topic("events")));
+    waits("write-events", false, |mill| Right::topic(WRITE, &mill.topic("events")));
 }
 
 #[test]
 fn a_worker_goes_on_that_may_no_longer_read_the_control_topic() {
-    waits("read-control", |mill| Right::topic(READ, &mill.topic("control")));
+    waits("read-control", false, |mill| Right::topic(READ, &mill.topic("control")));
+}
+
+#[test]
+fn a_worker_waits_that_may_no_longer_use_its_transactional_ids() {
+    waits("write-ids", true, transactions);
 }
 
 /// The worker says what it lacks and ends; the next one that has it does what is left.
@@ -119,9 +124,4 @@ fn a_worker_ends_that_may_no_longer_write_results_exactly_once() {
 #[test]
 fn a_worker_ends_that_may_no_longer_write_dead_letters() {
     stops("write-dead", false, |mill| Right::topic(WRITE, &mill.topic("dead_letters")), true);
-}
-
-#[test]
-fn a_worker_ends_that_may_no_longer_use_its_transactional_ids() {
-    stops("write-ids", true, transactions, false);
 }

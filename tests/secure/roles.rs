@@ -3,7 +3,7 @@
 use super::broker::{Broker, CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ, Right, WRITE, broker, password};
 use super::support::process::{Finished, Process};
 use super::support::topic::NAMES;
-use super::support::{Mill, Setup, text, turn};
+use super::support::{Mill, Setup};
 
 /// How a program logs in.
 #[derive(Clone)]
@@ -140,20 +140,16 @@ fn a_turn_from_end_to_end(broker: &Broker, mill: &Mill, logins: &Logins, exactly
     let script = r#"script={"replies":[{"text":"hello"}]}"#;
     let submit = ["submit", "--agent", "support", "--session", "s", "--turn-id", "t", "--wait"];
     let submitted = by_producer.run(mill, &[&submit[..], &["--metadata", script, "hi"]].concat()).expect(0);
-    assert!(submitted.stdout.contains("hello") && submitted.stderr.is_empty(), "{}", submitted.stderr);
+    assert!(submitted.stdout.contains("hello"), "{}", submitted.stdout);
     broker.grant(&by_reader.principal, &reader(mill));
     let results = by_reader.run(mill, &["results", "--json"]).expect(0);
     assert_eq!((results.json().len(), results.stderr.as_str()), (1, ""));
     let events = by_reader.run(mill, &["events", "--json", "--turn", "t"]).expect(0);
     assert_eq!((events.json().len(), events.stderr.as_str()), (4, ""));
-    // A drain, with its commit, needs no more; and nothing was refused meanwhile.
+    // A drain, with its commit, needs no more; and meanwhile nothing was refused.
     mill.wait_until_committed();
     let ended = running.terminate().expect(0);
-    let bad = |line: &&str| line.contains("WARN") || line.contains("ERROR");
-    // A broker that has just started.
-    let loads = |line: &&str| line.contains("Coordinator load in progress");
-    let bad: Vec<_> = ended.stderr.lines().filter(bad).filter(|line| !loads(line)).collect();
-    assert!(bad.is_empty(), "{bad:#?}");
+    assert!(!ended.stderr.contains("uthoriz") && !ended.stderr.contains("refuse"), "{}", ended.stderr);
     assert_eq!(mill.records("results").len(), 1);
 }
 

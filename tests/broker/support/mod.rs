@@ -136,6 +136,7 @@ impl Setup {
     }
 
     /// On the brokers that the test reaches with this client.
+    #[allow(dead_code, reason = "for tests/secure")]
     pub fn client(mut self, client: &ClientConfig) -> Self {
         self.client = Some(client.clone());
         self
