@@ -24,6 +24,9 @@ const REFUSAL: Duration = Duration::from_secs(1);
 /// How long to wait before asking again for what is about to be there.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// What librdkafka says of a broker that took the connection and ended it.
+const HUNG_UP: &[&str] = &["Disconnected", "Send failed", "Receive failed", "ApiVersionRequest failed"];
+
 /// Remembers the last thing that went wrong, which says more than "timed out".
 #[derive(Default)]
 pub(super) struct Listener {
@@ -260,7 +263,7 @@ impl Lookup {
                 ": check the ssl. settings of kafka.properties, such as ssl.ca.location"
             }
             // A broker hangs up when it is spoken to in another way than it expects.
-            _ if reason.contains("Disconnected") => {
+            _ if HUNG_UP.iter().any(|text| reason.contains(text)) => {
                 ": check that security.protocol of kafka.properties is what the brokers expect at this address"
             }
             _ => "",

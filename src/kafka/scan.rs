@@ -122,11 +122,14 @@ fn run(
             Some(Err(error)) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) => {
                 return Err(error.to_string());
             }
-            Some(Err(error)) if access::is_no_matter(&error) => {}
-            Some(Err(error)) => {
-                let error = access::explain(client, topic, &error);
-                tracing::warn!(topic, partition, error, "reading the journal");
+            // Said once; nothing comes until somebody grants it.
+            Some(Err(error))
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed) =>
+            {
+                return Err(access::explain(client, topic, &error));
             }
+            Some(Err(error)) if access::is_no_matter(&error) => {}
+            Some(Err(error)) => tracing::warn!(topic, partition, %error, "reading the journal"),
             None if sender.is_closed() => return Ok(()),
             None => {}
         }

@@ -49,7 +49,7 @@ fn who_is_not_let_in_is_told_why_at_once() {
         ),
         (protocol("plaintext"), &["Disconnected", check_protocol]),
         (protocol("sasl_plaintext"), &["Disconnected", check_protocol]),
-        (protocol("ssl"), &["Disconnected", check_protocol]),
+        (protocol("ssl"), &[check_protocol]),
     ];
     std::thread::scope(|scope| {
         for (login, says) in &cases {

@@ -7,6 +7,7 @@ use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::poller::Poller;
+use crate::kafka::access::is_denial;
 use crate::kafka::commit::Commit;
 use crate::kafka::tracker::Tracker;
 
@@ -15,6 +16,9 @@ pub(super) const COMMIT_EVERY: Duration = Duration::from_millis(500);
 /// How long the last commit of a partition that is given up may take; a failed one is harmless, the
 /// next owner skips what has ended.
 pub(super) const LAST_COMMIT: Duration = Duration::from_secs(5);
+
+/// How long nothing is committed after a commit was refused.
+const REFUSED: Duration = Duration::from_secs(5);
 
 /// A commit that is under way.
 pub(super) struct Committing(Vec<Part>);
@@ -108,6 +112,9 @@ impl Poller {
     fn commit_failed(&mut self, committing: Committing, code: RDKafkaErrorCode) {
         let error = self.explain(&KafkaError::ConsumerCommit(code));
         tracing::warn!(topic = self.options.topic, error, "commit failed, trying again");
+        if is_denial(code) {
+            self.last_commit = Instant::now() + REFUSED;
+        }
         for part in committing.0 {
             self.put_off(part.commit.partition);
         }
