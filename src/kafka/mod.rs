@@ -17,6 +17,7 @@
 //! | `error` | what goes wrong with topics and readers |
 //! | `access`, `grants` | what is said where the brokers refuse; asking them what they grant |
 //! | `headers`, `lookup` | of the readers: headers of records, bounds of partitions |
+//! | `openssl` | what becomes of OpenSSL when the process ends |
 //! | `embedded` | a broker in this process, for `turnmill dev` |
 
 pub(crate) mod access;
@@ -28,6 +29,7 @@ pub(crate) mod error;
 mod grants;
 mod headers;
 mod lookup;
+mod openssl;
 pub(crate) mod producer;
 pub(crate) mod reader;
 pub(crate) mod scan;
