@@ -38,4 +38,5 @@ bench-recovery:
 clean:
 	scripts/kafka down
 	KAFKA_HOME_DIR=target/kafka-chaos scripts/kafka down
+	KAFKA_SECURE=yes scripts/kafka down
 	$(CARGO) clean

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::program::Program;
 use super::{Error, Exit, print};
 use crate::config::Problem;
-use crate::kafka::topics;
+use crate::kafka::{self, topics};
 use crate::worker::bind::Bound;
 
 /// Check configuration, agents, tools, refusals and topics; report all problems at once.
@@ -22,6 +22,7 @@ struct Findings {
     configuration: Vec<String>,
     refusals: Vec<String>,
     topics: Vec<String>,
+    permissions: Vec<String>,
     brokers: Vec<String>,
 }
 
@@ -52,6 +53,7 @@ pub(crate) async fn run(
             "configuration": found.configuration,
             "refusals": found.refusals,
             "topics": found.topics,
+            "permissions": found.permissions,
             "brokers": found.brokers,
         }))?;
         return Ok(exit);
@@ -60,6 +62,7 @@ pub(crate) async fn run(
         ("configuration", &found.configuration),
         ("refused", &found.refusals),
         ("topics", &found.topics),
+        ("permissions", &found.permissions),
         ("brokers", &found.brokers),
     ];
     for (kind, lines) in kinds {
@@ -74,13 +77,15 @@ pub(crate) async fn run(
 }
 
 async fn look_at_topics(program: &Program, found: &mut Findings) {
-    match topics::check(&program.loaded.config).await {
+    match topics::check_for_worker(&program.loaded.config).await {
         Ok(report) => {
             found.topics.extend(report.problems);
+            found.permissions.extend(report.denied.iter().map(ToString::to_string));
             for unknown in report.unknown {
                 tracing::warn!("{unknown}");
             }
         }
+        Err(error @ kafka::error::Error::Config(_)) => found.configuration.push(error.to_string()),
         Err(error) => found.brokers.push(error.to_string()),
     }
 }
@@ -88,7 +93,7 @@ async fn look_at_topics(program: &Program, found: &mut Findings) {
 impl Findings {
     /// Configuration before refusals before the brokers: what has to be mended first.
     fn exit(&self) -> Exit {
-        if !self.configuration.is_empty() || !self.topics.is_empty() {
+        if ![&self.configuration, &self.topics, &self.permissions].into_iter().all(Vec::is_empty) {
             Exit::Usage
         } else if !self.refusals.is_empty() {
             Exit::Refused

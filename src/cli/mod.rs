@@ -197,7 +197,7 @@ impl From<kafka::error::Error> for Error {
                 "\n`turnmill topics apply` creates the topics that [topics] of the configuration names",
             ),
             Kafka::NoPartition { .. } => (Exit::NotFound, ""),
-            Kafka::Failed { .. } => (Exit::Failed, ""),
+            Kafka::Denied(_) | Kafka::Failed { .. } => (Exit::Failed, ""),
         };
         Self::new(exit, format!("{error}{advice}"))
     }

@@ -77,7 +77,7 @@ async fn apply(args: &Apply, context: &Context) -> Result<Exit, Error> {
 }
 
 async fn check(context: &Context) -> Result<Exit, Error> {
-    let Report { topics, problems, unknown } = topics::check(&context.config).await?;
+    let Report { topics, problems, unknown, .. } = topics::check(&context.config).await?;
     if context.json {
         let topics: Vec<_> = topics
             .iter()

@@ -76,7 +76,7 @@ pub(super) fn failed(error: &worker::Error) -> Error {
         worker::Error::Topics(_) => {
             Error::new(Exit::Usage, format!("{error}\n`turnmill topics apply` creates and mends topics"))
         }
-        worker::Error::Client(_) => Error::new(Exit::Usage, error.to_string()),
+        worker::Error::Denied(_) | worker::Error::Client(_) => Error::new(Exit::Usage, error.to_string()),
         worker::Error::Stopped(why) if why.is_refusal() => Error::new(Exit::Refused, why.to_string()),
         worker::Error::Stopped(_) => Error::new(Exit::Failed, error.to_string()),
     }

@@ -7,6 +7,7 @@
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 
+use super::openssl;
 use crate::config::Kafka;
 
 /// librdkafka's default of `message.max.bytes`.
@@ -230,6 +231,7 @@ pub(crate) fn explain(error: &KafkaError) -> String {
 
 /// What every client has: brokers, client id, the user's properties of whatever kind.
 fn base(kafka: &Kafka, id: &str) -> ClientConfig {
+    openssl::outlive_the_process();
     let mut config = ClientConfig::new();
     for (name, value) in &kafka.properties {
         config.set(name, value);

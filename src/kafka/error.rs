@@ -2,6 +2,8 @@
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
+use super::access::Denied;
+
 /// What went wrong with a topic or a reader, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
@@ -9,7 +11,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Config(String),
     /// No broker answered in time. Worth another try.
-    #[error("no broker answered at {brokers}: {reason}")]
+    #[error("no broker at {brokers} can be talked to: {reason}")]
     Unreachable {
         /// What was tried.
         brokers: String,
@@ -32,7 +34,10 @@ pub(crate) enum Error {
         /// How many it has.
         count: u32,
     },
-    /// The brokers refused, or something else happened.
+    /// The brokers refuse: somebody has to grant it first.
+    #[error("{0}")]
+    Denied(Denied),
+    /// Something else happened.
     #[error("{place}: {what}: {why}")]
     Failed {
         /// The topic, and the partition where there is one.

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::access::Operation;
 use super::client::Isolation;
 use super::lookup::Lookup;
 use crate::config::Kafka;
@@ -51,7 +52,7 @@ impl Watermarks {
 
 /// Measures for as long as it is polled.
 pub(crate) async fn follow(kafka: Kafka, topic: String, watermarks: Watermarks) -> Infallible {
-    let lookup = match Lookup::new(&kafka, Isolation::ReadCommitted) {
+    let lookup = match Lookup::new(&kafka, Isolation::ReadCommitted, Operation::Read) {
         Ok(lookup) => Arc::new(lookup),
         Err(error) => {
             tracing::warn!(%error, "the lag of the partitions is not measured");

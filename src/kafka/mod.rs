@@ -17,17 +17,22 @@
 //! | `topics` | creating and checking topics |
 //! | `lag` | how far partitions are behind |
 //! | `error` | what goes wrong with topics and readers |
+//! | `access`, `grants` | what is said where the brokers refuse; asking them what they grant |
 //! | `headers`, `lookup` | of the readers: headers of records, bounds of partitions |
+//! | `openssl` | what becomes of OpenSSL when the process ends |
 //! | `embedded` | a broker in this process, for `turnmill dev` |
 
+pub(crate) mod access;
 pub(crate) mod client;
 mod commit;
 pub(crate) mod consumer;
 pub(crate) mod embedded;
 pub(crate) mod error;
+mod grants;
 mod headers;
 pub(crate) mod lag;
 mod lookup;
+mod openssl;
 pub(crate) mod producer;
 pub(crate) mod reader;
 pub(crate) mod scan;

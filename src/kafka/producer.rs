@@ -1,6 +1,6 @@
 //! Records out, each with its own acknowledgement.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
@@ -13,6 +13,7 @@ use rdkafka::util::IntoOpaque;
 use rdkafka::{ClientConfig, Statistics};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::access::{Denied, Operation, Resource, is_denial};
 use super::watchdog::watch_call;
 use super::{Header, stats};
 use crate::metrics::metrics;
@@ -34,6 +35,9 @@ pub(crate) enum Error {
         /// Key and value, in bytes.
         size: usize,
     },
+    /// The brokers refuse: somebody has to grant it first.
+    #[error("{0}")]
+    Denied(Denied),
     /// Anything else, after librdkafka's own retries.
     #[error("topic {topic}: {source}")]
     Failed {
@@ -55,11 +59,8 @@ impl Error {
     pub(crate) fn is_lasting(&self) -> bool {
         use RDKafkaErrorCode as Code;
         match self {
-            Self::TooLarge { .. } => true,
-            Self::Failed { source, .. } => matches!(
-                source.rdkafka_error_code(),
-                Some(Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed | Code::InvalidTopic)
-            ),
+            Self::TooLarge { .. } | Self::Denied(_) => true,
+            Self::Failed { source, .. } => source.rdkafka_error_code() == Some(Code::InvalidTopic),
             Self::Closed { .. } => false,
         }
     }
@@ -105,8 +106,24 @@ pub(crate) struct Producer {
     window: Arc<Semaphore>,
 }
 
-/// What the producer sends, for metrics.
-struct Context(&'static str);
+struct Context {
+    /// What the producer sends, for metrics and logs.
+    name: &'static str,
+    config: ClientConfig,
+    /// Why the producer was refused an id: what waits for it is dropped, and does not say why.
+    refusal: OnceLock<RDKafkaErrorCode>,
+}
+
+impl Context {
+    fn classify(&self, error: KafkaError, topic: &str, size: usize) -> Error {
+        use RDKafkaErrorCode as Code;
+        let dropped = matches!(error.rdkafka_error_code(), Some(Code::PurgeQueue | Code::Fatal));
+        match self.refusal.get().filter(|_| dropped) {
+            Some(code) => classify(&self.config, KafkaError::Global(*code), topic, size),
+            None => classify(&self.config, error, topic, size),
+        }
+    }
+}
 
 /// What goes with a record until it is acknowledged.
 struct Pending {
@@ -117,11 +134,14 @@ struct Pending {
 
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(client = self.0, %error, reason, "kafka client error");
+        tracing::warn!(client = self.name, %error, reason, "kafka client error");
+        if let Some(code) = error.rdkafka_error_code().filter(|code| is_denial(*code)) {
+            let _ = self.refusal.set(code);
+        }
     }
 
     fn stats(&self, stats: Statistics) {
-        stats::observe(self.0, &stats);
+        stats::observe(self.name, &stats);
     }
 }
 
@@ -131,9 +151,12 @@ impl ProducerContext<NoCustomPartitioner> for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
         let outcome = match result {
             Ok(message) => Ok(Written { partition: message.partition(), offset: message.offset() }),
-            Err((error, message)) => Err(classify(error.clone(), message.topic(), size(message))),
+            Err((error, message)) => Err(self.classify(error.clone(), message.topic(), size(message))),
         };
-        metrics().append_duration.with_label_values(&[self.0]).observe(pending.sent.elapsed().as_secs_f64());
+        metrics()
+            .append_duration
+            .with_label_values(&[self.name])
+            .observe(pending.sent.elapsed().as_secs_f64());
         // Nobody may be waiting any more; then nobody needs to know.
         let _ = pending.reply.send(outcome);
     }
@@ -143,9 +166,13 @@ pub(super) fn size(message: &BorrowedMessage<'_>) -> usize {
     message.key_len() + message.payload_len()
 }
 
-pub(super) fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
+pub(super) fn classify(config: &ClientConfig, error: KafkaError, topic: &str, size: usize) -> Error {
     let topic = topic.to_owned();
-    match error.rdkafka_error_code() {
+    let code = error.rdkafka_error_code();
+    if let Some(denied) = Denied::of(config, code, Operation::Write, Resource::Topic(topic.clone())) {
+        return Error::Denied(denied);
+    }
+    match code {
         Some(RDKafkaErrorCode::MessageSizeTooLarge) => Error::TooLarge { topic, size },
         _ => Error::Failed { topic, source: error },
     }
@@ -154,10 +181,8 @@ pub(super) fn classify(error: KafkaError, topic: &str, size: usize) -> Error {
 impl Producer {
     /// Connects in the background. `name` says what it sends: in metrics and logs.
     pub(crate) fn new(config: &ClientConfig, name: &'static str) -> Result<Self, KafkaError> {
-        Ok(Self {
-            inner: config.create_with_context(Context(name))?,
-            window: Arc::new(Semaphore::new(WINDOW)),
-        })
+        let context = Context { name, config: config.clone(), refusal: OnceLock::new() };
+        Ok(Self { inner: config.create_with_context(context)?, window: Arc::new(Semaphore::new(WINDOW)) })
     }
 
     /// Hands a record over. Records that one task hands over one after the other are written in that order.
@@ -179,7 +204,7 @@ impl Producer {
                 }
                 Err((error, _)) => {
                     let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
-                    return Err(classify(error, record.topic, size));
+                    return Err(self.inner.context().classify(error, record.topic, size));
                 }
             }
         }

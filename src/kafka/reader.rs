@@ -10,6 +10,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
 
 use super::Header;
+use super::access::{Operation, Resource};
 use super::client::Isolation;
 use super::error::{Error, is_transport, place};
 use super::headers;
@@ -90,7 +91,7 @@ impl Reader {
     }
 
     fn open_blocking(kafka: &Kafka, topic: String, scope: Scope) -> Result<Self, Error> {
-        let lookup = Lookup::new(kafka, scope.isolation)?;
+        let lookup = Lookup::new(kafka, scope.isolation, Operation::Read)?;
         let count = lookup.partitions(&topic)?;
         let partitions: Vec<i32> = match scope.partition {
             Some(partition) if u32::try_from(partition).is_ok_and(|p| p < count) => vec![partition],
@@ -226,7 +227,11 @@ impl Pump {
                 tracing::debug!(topic = self.topic, %error, "reading goes on when it can");
                 Ok(())
             }
-            _ => Err(Error::failed(format!("topic {}", self.topic), "reading", error)),
+            _ => {
+                let topic = Resource::Topic(self.topic.clone());
+                Err((self.lookup.denied(error, Operation::Read, topic))
+                    .unwrap_or_else(|| Error::failed(format!("topic {}", self.topic), "reading", error)))
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use rdkafka::message::Message as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
 
+use super::access;
 use super::tail::{Tail, Tailed};
 
 /// A scan that hears nothing for this long has failed: the record it waits for is on the log.
@@ -121,6 +122,13 @@ fn run(
             Some(Err(error)) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) => {
                 return Err(error.to_string());
             }
+            // Said once; nothing comes until somebody grants it.
+            Some(Err(error))
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed) =>
+            {
+                return Err(access::explain(client, topic, &error));
+            }
+            Some(Err(error)) if access::is_no_matter(&error) => {}
             Some(Err(error)) => tracing::warn!(topic, partition, %error, "reading the journal"),
             None if sender.is_closed() => return Ok(()),
             None => {}

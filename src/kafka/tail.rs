@@ -13,7 +13,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::{ClientConfig, Statistics};
 use tokio::sync::mpsc;
 
-use super::stats;
+use super::{access, stats};
 
 /// How long a poll waits for a record; also how late a request may be noticed when nothing comes.
 const POLL: Duration = Duration::from_millis(10);
@@ -75,7 +75,8 @@ impl Tails {
     pub(crate) fn start(client: &ClientConfig, topic: &str) -> Result<Self, String> {
         let consumer = client.create_with_context(Context).map_err(|e| super::client::explain(&e))?;
         let (requests, incoming) = sync_mpsc::channel();
-        let reader = Reader { consumer, topic: topic.to_owned(), tails: HashMap::new() };
+        let (config, topic) = (client.clone(), topic.to_owned());
+        let reader = Reader { consumer, config, topic, tails: HashMap::new() };
         let thread = std::thread::Builder::new()
             .name("turnmill-tail".into())
             .spawn(move || reader.run(&incoming))
@@ -111,6 +112,7 @@ impl ConsumerContext for Context {}
 
 struct Reader {
     consumer: BaseConsumer<Context>,
+    config: ClientConfig,
     topic: String,
     tails: HashMap<i32, mpsc::Sender<Result<Tailed, String>>>,
 }
@@ -181,6 +183,7 @@ impl Reader {
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(_))) => {}
+                Some(Err(error)) if access::is_no_matter(&error) => {}
                 Some(Err(error)) => self.failed(&error),
             }
             wait = Duration::ZERO;
@@ -202,13 +205,14 @@ impl Reader {
                     | Code::TopicAuthorizationFailed
             )
         );
+        let error = access::explain(&self.config, &self.topic, error);
         if over {
             for (partition, sender) in std::mem::take(&mut self.tails) {
                 let _ = sender.blocking_send(Err(format!("the tail cannot go on: {error}")));
                 self.unassign(partition);
             }
         } else {
-            tracing::warn!(topic = self.topic, %error, "reading the journal");
+            tracing::warn!(topic = self.topic, error, "reading the journal");
         }
     }
 }

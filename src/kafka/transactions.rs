@@ -18,6 +18,7 @@ use rdkafka::producer::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::Header;
+use super::access::{Denied, Operation, Resource};
 use super::producer::{Error, Outgoing, build, classify, size};
 use super::watchdog::watch_call;
 use crate::metrics::metrics;
@@ -124,7 +125,23 @@ struct Pending {
     deliveries: sync_mpsc::Sender<(usize, Result<(), Error>)>,
 }
 
-struct Context;
+struct Context {
+    config: ClientConfig,
+}
+
+impl Context {
+    /// Why a call about the transaction itself failed.
+    fn explain(&self, error: KafkaError) -> Error {
+        let id = self.config.get("transactional.id").unwrap_or_default();
+        // Those of the other partitions differ in their last part only, and every worker needs them all.
+        let prefix = id.rfind('-').map_or(id, |at| &id[..=at]);
+        let ids = Resource::Transactions(prefix.to_owned());
+        match Denied::of(&self.config, error.rdkafka_error_code(), Operation::Write, ids) {
+            Some(denied) => Error::Denied(denied),
+            None => Error::Failed { topic: "(transaction)".into(), source: error },
+        }
+    }
+}
 
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
@@ -138,7 +155,9 @@ impl ProducerContext<NoCustomPartitioner> for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, pending: Box<Pending>) {
         let result = match result {
             Ok(_) => Ok(()),
-            Err((error, message)) => Err(classify(error.clone(), message.topic(), size(message))),
+            Err((error, message)) => {
+                Err(classify(&self.config, error.clone(), message.topic(), size(message)))
+            }
         };
         let _ = pending.deliveries.send((pending.request, result));
     }
@@ -147,9 +166,11 @@ impl ProducerContext<NoCustomPartitioner> for Context {
 type Client = ThreadedProducer<Context>;
 
 fn open(config: &ClientConfig) -> Result<Client, String> {
-    let producer: Client = config.create_with_context(Context).map_err(|e| super::client::explain(&e))?;
+    let context = Context { config: config.clone() };
+    let producer: Client = config.create_with_context(context).map_err(|e| super::client::explain(&e))?;
     let _watched = watch_call("init_transactions", INIT);
-    producer.init_transactions(INIT).map_err(|e| format!("transactions cannot begin: {e}"))?;
+    (producer.init_transactions(INIT))
+        .map_err(|e| format!("transactions cannot begin: {}", producer.context().explain(e)))?;
     Ok(producer)
 }
 
@@ -219,7 +240,7 @@ fn without(waiting: Vec<Request>, mut errors: Vec<(usize, Error)>) -> Vec<Reques
 }
 
 fn transaction(producer: &Client, requests: &[Request]) -> Result<(), Fault> {
-    let over = |error: KafkaError| Fault::Over(classify(error, "(transaction)", 0));
+    let over = |error: KafkaError| Fault::Over(producer.context().explain(error));
     let _watched = watch_call("a transaction", DELIVERY + COMMIT);
     producer.begin_transaction().map_err(over)?;
     let (deliveries, delivered) = sync_mpsc::channel();
@@ -232,7 +253,8 @@ fn transaction(producer: &Client, requests: &[Request]) -> Result<(), Fault> {
                 Ok(()) => sent += 1,
                 Err((error, back)) => {
                     let size = back.key.map_or(0, <[u8]>::len) + back.payload.map_or(0, <[u8]>::len);
-                    note(classify(error, &record.topic, size), index, &mut too_large)?;
+                    let error = classify(&producer.context().config, error, &record.topic, size);
+                    note(error, index, &mut too_large)?;
                 }
             }
         }

@@ -78,6 +78,9 @@ pub(crate) enum Error {
     /// The topics are not as they must be.
     #[error("the topics are not as they must be:\n{}", .0.join("\n"))]
     Topics(Vec<String>),
+    /// The brokers refuse what a worker must do.
+    #[error("a worker has to do what it may not:\n{}", .0.join("\n"))]
+    Denied(Vec<String>),
     /// A client cannot be made of the settings.
     #[error("{0}")]
     Client(String),
@@ -205,6 +208,8 @@ async fn wait_for_topics(config: &Config, shutdown: &CancellationToken) -> Resul
         };
         match error {
             BindError::Problems(problems) => return Err(Error::Topics(problems)),
+            BindError::Denied(denied) => return Err(Error::Denied(denied)),
+            BindError::Config(why) => return Err(Error::Client(why)),
             BindError::Unreachable { .. } => tracing::warn!(%error, "waiting for the brokers"),
         }
         tokio::select! {

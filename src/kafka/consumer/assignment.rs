@@ -84,9 +84,8 @@ impl Poller {
                 self.options.health.joined();
             }
             Err(error) => {
-                tracing::warn!(
-                    topic = self.options.topic, %error, "committed offsets cannot be read, trying again"
-                );
+                let (topic, error) = (&self.options.topic, self.explain(&error));
+                tracing::warn!(topic, error, "committed offsets cannot be read, trying again");
                 let next_try = Instant::now() + Duration::from_millis(500);
                 self.assigning = Some(Assigning { list: assigning.list, next_try });
             }

@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer as _;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::poller::Poller;
+use crate::kafka::access::is_denial;
 use crate::kafka::commit::Commit;
 use crate::kafka::tracker::Tracker;
 use crate::metrics::metrics;
@@ -19,6 +20,9 @@ const REFRESH_EVERY: Duration = Duration::from_secs(60);
 /// How long the last commit of a partition that is given up may take; a failed one is harmless, the
 /// next owner skips what has ended.
 pub(super) const LAST_COMMIT: Duration = Duration::from_secs(5);
+
+/// How long nothing is committed after a commit was refused.
+const REFUSED: Duration = Duration::from_secs(5);
 
 /// A commit that is under way.
 pub(super) struct Committing(Vec<Part>);
@@ -115,7 +119,11 @@ impl Poller {
     /// Polling goes on; what was to be committed is tried again, and a partition that is to be taken over again
     /// waits for the proof, or for the callback that takes it away.
     fn commit_failed(&mut self, committing: Committing, code: RDKafkaErrorCode) {
-        tracing::warn!(topic = self.options.topic, error = %code, "commit failed, trying again");
+        let error = self.explain(&KafkaError::ConsumerCommit(code));
+        tracing::warn!(topic = self.options.topic, error, "commit failed, trying again");
+        if is_denial(code) {
+            self.last_commit = Instant::now() + REFUSED;
+        }
         metrics().commits_failed.inc();
         for part in committing.0 {
             self.put_off(part.commit.partition);

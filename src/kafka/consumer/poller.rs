@@ -14,6 +14,7 @@ use tokio::sync::mpsc as async_mpsc;
 use super::assignment::{Assigning, Restart, Revoking};
 use super::commits::{COMMIT_EVERY, Committing, LAST_COMMIT};
 use super::{Command, Context, Event, Options, Record};
+use crate::kafka::access;
 use crate::kafka::commit::Commits;
 use crate::kafka::headers;
 use crate::kafka::tracker::Tracker;
@@ -231,14 +232,20 @@ impl Poller {
 
     fn poll_error(&self, error: &KafkaError) {
         match error {
-            KafkaError::MessageConsumptionFatal(code) => {
-                self.tell(Event::Failed(format!("the consumer met a fatal error: {code}")));
+            KafkaError::MessageConsumptionFatal(_) => {
+                self.tell(Event::Failed(format!("the consumer met a fatal error: {}", self.explain(error))));
             }
             KafkaError::MessageConsumption(RDKafkaErrorCode::PollExceeded) => {
                 tracing::error!("max.poll.interval.ms was exceeded; the group goes on without us");
             }
-            other => tracing::warn!(topic = self.options.topic, error = %other, "consumer error"),
+            other => {
+                tracing::warn!(topic = self.options.topic, error = self.explain(other), "consumer error");
+            }
         }
+    }
+
+    pub(super) fn explain(&self, error: &KafkaError) -> String {
+        access::explain(&self.options.client, &self.options.topic, error)
     }
 
     /// Pauses what must not come and resumes what may. The bounds over all partitions let go at three quarters,

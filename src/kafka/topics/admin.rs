@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 
 use super::plan::{Found, Setting, Settings, TopicPlan, Wrong};
 use crate::config::Kafka;
+use crate::kafka::access::{Denied, Operation, Resource};
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::error::Error;
 use crate::kafka::lookup::Lookup;
@@ -35,7 +36,7 @@ pub(super) struct Admin {
 impl Admin {
     /// Connects in the background.
     pub(super) fn new(kafka: &Kafka, runtime: Handle) -> Result<Self, Error> {
-        let lookup = Lookup::new(kafka, Isolation::ReadCommitted)?;
+        let lookup = Lookup::new(kafka, Isolation::ReadCommitted, Operation::Describe)?;
         let client = (client::admin(kafka).create()).map_err(|e| Error::Config(client::explain(&e)))?;
         Ok(Self { lookup, client, runtime })
     }
@@ -91,6 +92,11 @@ impl Admin {
         all
     }
 
+    /// Which of these the brokers do not grant, as far as they tell.
+    pub(super) fn not_granted(&self, needs: &[(Operation, Resource)]) -> Vec<Denied> {
+        if self.lookup.is_embedded() { Vec::new() } else { self.lookup.not_granted(needs) }
+    }
+
     /// Creates a topic. False if someone else just has.
     pub(super) fn create(&self, plan: &TopicPlan) -> Result<bool, Error> {
         const WHAT: &str = "it cannot be created";
@@ -109,7 +115,7 @@ impl Admin {
                 Ok(true)
             }
             Err(KafkaError::AdminOp(RDKafkaErrorCode::TopicAlreadyExists)) => Ok(false),
-            Err(error) => Err(self.failed(&plan.name, WHAT, &error)),
+            Err(error) => Err(self.failed(&plan.name, Operation::Create, WHAT, &error)),
         }
     }
 
@@ -118,7 +124,8 @@ impl Admin {
         let count = usize::try_from(partitions).unwrap_or(usize::MAX);
         let wider = NewPartitions::new(topic, count);
         let result = self.runtime.block_on(self.client.create_partitions([&wider], &options()));
-        outcome(result).map_err(|e| self.failed(topic, "it cannot be given more partitions", &e))?;
+        outcome(result)
+            .map_err(|e| self.failed(topic, Operation::Alter, "it cannot be given more partitions", &e))?;
         self.settle(topic, partitions)
     }
 
@@ -138,7 +145,7 @@ impl Admin {
         entries.extend(wrong.iter().map(|wrong| (wrong.name, wrong.should.as_str())));
         let change = AlterConfig { specifier: ResourceSpecifier::Topic(topic), entries };
         (self.runtime.block_on(self.client.alter_configs([&change], &options())))
-            .map_err(|e| self.failed(topic, WHAT, &e))?;
+            .map_err(|e| self.failed(topic, Operation::AlterConfigs, WHAT, &e))?;
         // rdkafka drops the answer about the topic itself: only a look shows what came of it.
         let deadline = Instant::now() + SETTLE;
         loop {
@@ -148,6 +155,10 @@ impl Admin {
                 _ if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 left => {
                     let names: Vec<_> = left.iter().flatten().map(|w| w.name).collect();
+                    let need = (Operation::AlterConfigs, Resource::Topic(topic.into()));
+                    if let Some(denied) = self.not_granted(&[need]).pop() {
+                        return Err(Error::Denied(denied));
+                    }
                     return Err(Error::Failed {
                         place: format!("topic {topic}"),
                         what: WHAT,
@@ -171,7 +182,10 @@ impl Admin {
         Ok(())
     }
 
-    fn failed(&self, topic: &str, what: &'static str, error: &KafkaError) -> Error {
+    fn failed(&self, topic: &str, operation: Operation, what: &'static str, error: &KafkaError) -> Error {
+        if let Some(denied) = self.lookup.denied(error, operation, Resource::Topic(topic.into())) {
+            return denied;
+        }
         let why = match error {
             KafkaError::AdminOp(RDKafkaErrorCode::InvalidReplicationFactor) => {
                 "there are fewer brokers than replicas asked for (--replication-factor)".into()

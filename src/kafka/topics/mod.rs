@@ -13,12 +13,13 @@ pub(crate) use plan::{Found, TopicPlan, count, desired};
 
 use tokio::runtime::Handle;
 
+use super::access::{Denied, Operation};
 use super::client::{self, Isolation};
 use super::error::Error;
 use super::lookup::Lookup;
 use crate::config::{Config, Kafka};
 use admin::Admin;
-use plan::{Role, Settings, Wrong, problems, wrong_settings};
+use plan::{Role, Settings, Wrong, needs, problems, wrong_settings};
 
 /// How many partitions the topics get that `topics apply` creates.
 pub(crate) const DEFAULT_PARTITIONS: u32 = 12;
@@ -32,6 +33,9 @@ pub(crate) struct Report {
     pub problems: Vec<String>,
     /// What the brokers do not tell, so that it may be wrong.
     pub unknown: Vec<String>,
+    /// What a worker must do and the brokers refuse, where that was asked for. Some topics are hidden then, and
+    /// nothing is said about any.
+    pub denied: Vec<Denied>,
 }
 
 /// What `apply` is asked for.
@@ -58,7 +62,7 @@ pub(crate) struct Applied {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
     /// No broker answered. Worth another try.
-    #[error("no broker answered at {brokers}: {reason}")]
+    #[error("no broker at {brokers} can be talked to: {reason}")]
     Unreachable {
         /// What was tried.
         brokers: String,
@@ -68,15 +72,22 @@ pub(crate) enum BindError {
     /// Something must be mended first.
     #[error("{}", .0.join("\n"))]
     Problems(Vec<String>),
+    /// Something must be granted first.
+    #[error("{}", .0.join("\n"))]
+    Denied(Vec<String>),
+    /// The settings make no client.
+    #[error("{0}")]
+    Config(String),
 }
 
-/// How many partitions one topic has.
+/// How many partitions a topic has that is to be written to.
 ///
 /// # Errors
-/// There is no such topic, or no broker answered within seconds.
+/// There is no such topic, no broker answered within seconds, or they refuse.
 pub(crate) async fn partitions(kafka: &Kafka, topic: &str) -> Result<u32, Error> {
     let (kafka, topic) = (kafka.clone(), topic.to_owned());
-    blocking(move |_| Lookup::new(&kafka, Isolation::ReadCommitted)?.partitions(&topic)).await
+    blocking(move |_| Lookup::new(&kafka, Isolation::ReadCommitted, Operation::Write)?.partitions(&topic))
+        .await
 }
 
 /// Looks at the topics.
@@ -88,17 +99,46 @@ pub(crate) async fn check(config: &Config) -> Result<Report, Error> {
     blocking(move |runtime| look(&config, &Admin::new(&config.kafka, runtime)?, DEFAULT_PARTITIONS, -1)).await
 }
 
+/// As [`check`], and looks at what a worker may do.
+///
+/// # Errors
+/// The same.
+pub(crate) async fn check_for_worker(config: &Config) -> Result<Report, Error> {
+    let config = config.clone();
+    blocking(move |runtime| {
+        let admin = Admin::new(&config.kafka, runtime)?;
+        let report = look(&config, &admin, DEFAULT_PARTITIONS, -1);
+        let denied = match report {
+            Ok(_) | Err(Error::Denied(_)) => admin.not_granted(&needs(&config)),
+            Err(_) => Vec::new(),
+        };
+        match report {
+            Ok(report) => Ok(Report { denied, ..report }),
+            Err(Error::Denied(first)) if denied.is_empty() => Ok(Report::denied(vec![first])),
+            Err(Error::Denied(_)) => Ok(Report::denied(denied)),
+            Err(error) => Err(error),
+        }
+    })
+    .await
+}
+
 /// Checks what a worker rests on. Returns how many partitions turns and events have.
 ///
 /// # Errors
-/// No broker answered, or topics are missing or have settings that lose records.
+/// No broker answered, the brokers refuse what a worker must do, or topics are missing or have settings that lose
+/// records.
 pub(crate) async fn bind_check(config: &Config) -> Result<u32, BindError> {
-    let report = check(config).await.map_err(|error| match error {
+    let report = check_for_worker(config).await.map_err(|error| match error {
         Error::Unreachable { brokers, reason } => BindError::Unreachable { brokers, reason },
+        Error::Config(why) => BindError::Config(why),
         other => BindError::Problems(vec![other.to_string()]),
     })?;
+    let denied: Vec<String> = report.denied.iter().map(ToString::to_string).collect();
     if !report.problems.is_empty() {
-        return Err(BindError::Problems(report.problems));
+        return Err(BindError::Problems([report.problems, denied].concat()));
+    }
+    if !denied.is_empty() {
+        return Err(BindError::Denied(denied));
     }
     for unknown in report.unknown {
         tracing::warn!("{unknown}");
@@ -136,12 +176,19 @@ fn look(config: &Config, admin: &Admin, partitions: u32, replication: i32) -> Re
     let unknown = match names.is_empty() {
         true => Vec::new(),
         false => vec![format!(
-            "the brokers do not tell the settings of {}, so they are not checked (it takes the \
-             right to describe the configs of a topic)",
+            "the brokers do not tell the settings of {}, so they are not checked (it takes \
+             DESCRIBE_CONFIGS on each of them)",
             names.join(", ")
         )],
     };
-    Ok(Report { topics, problems, unknown })
+    Ok(Report { topics, problems, unknown, denied: Vec::new() })
+}
+
+impl Report {
+    /// Nothing but what is refused.
+    fn denied(denied: Vec<Denied>) -> Self {
+        Self { topics: Vec::new(), problems: Vec::new(), unknown: Vec::new(), denied }
+    }
 }
 
 fn apply_blocking(config: &Config, admin: &Admin, wish: Wish) -> Result<Applied, Error> {
@@ -301,7 +348,7 @@ mod tests {
             BindError::Problems(problems) => {
                 assert_eq!(problems, ["topic missing (dead_letters) does not exist"]);
             }
-            other @ BindError::Unreachable { .. } => panic!("{other}"),
+            other => panic!("{other}"),
         }
     }
 
@@ -310,7 +357,7 @@ mod tests {
         let counts = [turns, events];
         let plans = desired(&Topics::default(), 12, -1).into_iter().zip(counts);
         let topics = plans.map(|(plan, count)| (plan, found(count))).collect();
-        Report { topics, problems: vec![], unknown: vec![] }
+        Report { topics, problems: vec![], unknown: vec![], denied: vec![] }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Topics;
+use crate::config::{Config, Topics};
+use crate::kafka::access::{Operation, Resource};
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -93,6 +94,22 @@ pub(crate) fn desired(topics: &Topics, partitions: u32, replication: i32) -> Vec
         plan(Role::Status, &topics.status, partitions, &[("retention.ms", HOUR)]),
         // Every worker reads all of it, so more partitions would gain nothing.
         plan(Role::Control, &topics.control, 1, &[("retention.ms", DAY)]),
+    ]
+}
+
+/// What a worker must be allowed to do, as far as brokers tell beforehand. Reading and writing include describing.
+pub(crate) fn needs(config: &Config) -> Vec<(Operation, Resource)> {
+    let topics = &config.topics;
+    let topic = |operation, name: &String| (operation, Resource::Topic(name.clone()));
+    vec![
+        topic(Operation::Read, &topics.turns),
+        (Operation::Read, Resource::Group(config.kafka.group_id.clone())),
+        topic(Operation::Read, &topics.events),
+        topic(Operation::Write, &topics.events),
+        topic(Operation::Write, &topics.results),
+        topic(Operation::Write, &topics.dead_letters),
+        topic(Operation::Read, &topics.control),
+        topic(Operation::Describe, &topics.status),
     ]
 }
 

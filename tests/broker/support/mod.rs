@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rdkafka::ClientConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -53,7 +54,9 @@ pub fn brokers() -> &'static str {
 pub struct Setup {
     id: String,
     program: Program,
-    brokers: String,
+    /// What the test itself reaches the brokers with; none: those of [`brokers`], which ask nobody who he is.
+    client: Option<ClientConfig>,
+    brokers: Option<String>,
     partitions: u32,
     properties: Vec<(&'static str, String)>,
     worker: String,
@@ -88,7 +91,8 @@ impl Setup {
         Self {
             id: format!("it-{name}-{}", since.as_nanos()),
             program,
-            brokers: brokers().into(),
+            client: None,
+            brokers: None,
             partitions: 1,
             // A worker that was killed is missed soon; one that waits for the processor is not.
             properties: vec![("session.timeout.ms", "6000".into()), ("heartbeat.interval.ms", "500".into())],
@@ -126,8 +130,16 @@ impl Setup {
         self
     }
 
+    /// The address that the program is given, if it is another than the test's.
     pub fn brokers(mut self, brokers: &str) -> Self {
-        self.brokers = brokers.into();
+        self.brokers = Some(brokers.into());
+        self
+    }
+
+    /// On the brokers that the test reaches with this client.
+    #[allow(dead_code, reason = "for tests/secure")]
+    pub fn client(mut self, client: &ClientConfig) -> Self {
+        self.client = Some(client.clone());
         self
     }
 
@@ -159,14 +171,19 @@ impl Setup {
 
     /// Nothing but the configuration.
     pub fn without_topics(self) -> Mill {
+        let mut client = self.client.clone().unwrap_or_default();
+        if client.get("bootstrap.servers").is_none() {
+            client.set("bootstrap.servers", brokers());
+        }
+        let address = self.brokers.as_deref().or(client.get("bootstrap.servers")).unwrap_or_default();
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("turnmill.toml"), self.toml()).unwrap();
-        let cluster = Cluster::new(brokers());
+        fs::write(dir.path().join("turnmill.toml"), self.toml(address)).unwrap();
+        let cluster = Cluster::new(client);
         Mill { dir, id: self.id, program: self.program, cluster }
     }
 
-    fn toml(&self) -> String {
-        let Self { id, brokers, worker, agent, more, .. } = self;
+    fn toml(&self, brokers: &str) -> String {
+        let Self { id, worker, agent, more, .. } = self;
         let properties: String =
             self.properties.iter().map(|(name, value)| format!("{name:?} = {value:?}\n")).collect();
         let topics: String = topic::NAMES.iter().map(|name| format!("{name} = \"{id}.{name}\"\n")).collect();
@@ -212,7 +229,12 @@ impl Mill {
 
     /// Starts a command of the program.
     pub fn spawn(&self, args: &[&str]) -> Process {
-        Process::spawn(self.program, self.path(), args)
+        self.spawn_with(&[], args)
+    }
+
+    /// Starts a command with these variables.
+    pub fn spawn_with(&self, variables: &[(String, String)], args: &[&str]) -> Process {
+        Process::spawn(self.program, self.path(), variables, args)
     }
 
     /// Runs a command to its end.

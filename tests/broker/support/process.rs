@@ -46,7 +46,7 @@ impl Finished {
 }
 
 impl Process {
-    pub(super) fn spawn(program: Program, dir: &Path, args: &[&str]) -> Self {
+    pub(super) fn spawn(program: Program, dir: &Path, variables: &[(String, String)], args: &[&str]) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (dir.join(format!("{number}.out")), dir.join(format!("{number}.err")));
@@ -66,6 +66,7 @@ impl Process {
             .arg("--config")
             .arg(dir.join("turnmill.toml"))
             .env("LEDGER", dir.join(LEDGER_FILE))
+            .envs(variables.iter().cloned())
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(File::create(&out).unwrap())

@@ -41,9 +41,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(brokers: &str) -> Self {
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", brokers);
+    pub(super) fn new(config: ClientConfig) -> Self {
         // Java's partitioner; and records as large as the broker takes.
         let mut producer = config.clone();
         producer.set("partitioner", "murmur2_random").set("message.max.bytes", "10000000");

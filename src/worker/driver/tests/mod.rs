@@ -11,6 +11,7 @@
 //! | `changed` | a rerun with another definition, another prompt, another agent |
 //! | `sizes` | what is larger than a record may be |
 //! | `stop` | drain |
+//! | `switches` | agents and tools that are turned off |
 //! | `records` | records that are no turn, and the order of the end |
 
 mod changed;
@@ -22,6 +23,7 @@ mod records;
 mod shapes;
 mod sizes;
 mod stop;
+mod switches;
 
 use std::num::NonZeroU32;
 
@@ -55,6 +57,7 @@ struct World {
     turn: Vec<u8>,
     offset: i64,
     own_header: Option<Vec<u8>>,
+    off: crate::config::Switches,
     stop: Stop,
 }
 
@@ -85,6 +88,7 @@ impl World {
             turn: TURN.into(),
             offset: 7,
             own_header: None,
+            off: crate::config::Switches::default(),
             stop: Stop { boundary: CancellationToken::new(), now: CancellationToken::new() },
         }
     }
@@ -201,7 +205,7 @@ impl World {
             cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),
             health: Health::default(),
-            switches: Switches::new(&crate::config::Switches::default()),
+            switches: Switches::new(&self.off),
             max_redeliveries: 5,
         }
     }
