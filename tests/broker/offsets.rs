@@ -1,8 +1,11 @@
 //! What admins do to groups, offsets and topics while no worker runs, and what a worker makes of it.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use serde_json::{Value, json};
 
 use super::support::checks::{assert_all_completed, in_both_modes, skipped};
+use super::support::topic::Sent;
 use super::support::{Mill, Setup, one_call, text, turn, until};
 
 const TURNS: usize = 20;
@@ -118,7 +121,16 @@ fn deleted_events(name: &str, exactly_once: bool) {
 
     std::fs::write(mill.path().join("open"), "").unwrap();
     let worker = mill.ready_worker();
-    mill.send(&[turn("s", "new", &[text("ok")])]);
+    // Clocks may differ by a minute, so that what is sent now could be as old as what was deleted.
+    let later = SystemTime::now() + Duration::from_secs(120);
+    let later = later.duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let new = turn("s", "new", &[text("ok")]).to_string();
+    mill.send_record(Sent {
+        key: Some(b"s"),
+        value: Some(new.as_bytes()),
+        timestamp: Some(i64::try_from(later).unwrap()),
+        ..Sent::default()
+    });
     mill.result("new");
     mill.wait_until_committed();
     let log = worker.log();

@@ -32,6 +32,8 @@ pub struct Sent<'a> {
     pub key: Option<&'a [u8]>,
     pub value: Option<&'a [u8]>,
     pub headers: &'a [(&'a str, &'a str)],
+    /// Its timestamp, where it is not that of now, in milliseconds since 1970 UTC.
+    pub timestamp: Option<i64>,
 }
 
 /// The brokers.
@@ -57,6 +59,7 @@ impl Cluster {
     pub fn produce(&self, topic: &str, record: Sent<'_>) {
         let mut base = BaseRecord::<[u8], [u8]>::to(topic);
         base.partition = record.partition;
+        base.timestamp = record.timestamp;
         base.key = record.key;
         base.payload = record.value;
         base.headers = Some((record.headers.iter()).fold(OwnedHeaders::new(), |headers, (key, value)| {
