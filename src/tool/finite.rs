@@ -1,9 +1,12 @@
 //! Whether every number in a value is finite: `serde_json` writes NaN and infinity as null and says
-//! nothing, so a tool's result would silently be another one.
+//! nothing, so a tool's result would silently be another one. And whether it is nested so deeply that writing it
+//! would overflow the stack, which ends the process.
 
 use std::fmt;
 
 use serde::ser::{self, Serialize};
+
+use crate::turn::canonical::MAX_DEPTH;
 
 /// Why the check failed.
 #[derive(Debug)]
@@ -26,13 +29,27 @@ impl ser::Error for Error {
 /// Walks the value and writes nothing.
 ///
 /// # Errors
-/// A number is NaN or infinite, or the value's own `Serialize` fails.
+/// A number is NaN or infinite, the value is nested too deeply, or its own `Serialize` fails.
 pub(super) fn check(value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
-    value.serialize(Walk)
+    value.serialize(Walk { around: 0 })
 }
 
 #[derive(Clone, Copy)]
-struct Walk;
+struct Walk {
+    /// How many lists and objects are around.
+    around: usize,
+}
+
+impl Walk {
+    /// Into a list or an object.
+    fn into(self) -> Result<Self, Error> {
+        // One more than is taken in the end, where a raw value is a struct that is not written as one.
+        match self.around > MAX_DEPTH {
+            true => Err(Error(format!("the result is nested more than {MAX_DEPTH} deep"))),
+            false => Ok(Self { around: self.around + 1 }),
+        }
+    }
+}
 
 fn float(value: f64) -> Result<(), Error> {
     if value.is_finite() {
@@ -90,7 +107,7 @@ impl ser::Serializer for Walk {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Error> {
-        check(value)
+        value.serialize(self)
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
@@ -98,7 +115,7 @@ impl ser::Serializer for Walk {
         _: &'static str,
         value: &T,
     ) -> Result<(), Error> {
-        check(value)
+        value.serialize(self)
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -108,19 +125,19 @@ impl ser::Serializer for Walk {
         _: &'static str,
         value: &T,
     ) -> Result<(), Error> {
-        check(value)
+        value.serialize(self.into()?)
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Self, Error> {
-        Ok(self)
+        self.into()
     }
 
     fn serialize_tuple(self, _: usize) -> Result<Self, Error> {
-        Ok(self)
+        self.into()
     }
 
     fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, Error> {
-        Ok(self)
+        self.into()
     }
 
     fn serialize_tuple_variant(
@@ -130,15 +147,15 @@ impl ser::Serializer for Walk {
         _: &'static str,
         _: usize,
     ) -> Result<Self, Error> {
-        Ok(self)
+        self.into()
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Self, Error> {
-        Ok(self)
+        self.into()
     }
 
     fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Error> {
-        Ok(self)
+        self.into()
     }
 
     fn serialize_struct_variant(
@@ -148,7 +165,7 @@ impl ser::Serializer for Walk {
         _: &'static str,
         _: usize,
     ) -> Result<Self, Error> {
-        Ok(self)
+        self.into()
     }
 }
 
@@ -159,7 +176,7 @@ macro_rules! parts {
             type Ok = ();
             type Error = Error;
             fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-                check(value)
+                value.serialize(*self)
             }
             fn end(self) -> Result<(), Error> {
                 Ok(())
@@ -186,7 +203,7 @@ macro_rules! fields {
                 _: &'static str,
                 value: &T,
             ) -> Result<(), Error> {
-                check(value)
+                value.serialize(*self)
             }
             fn end(self) -> Result<(), Error> {
                 Ok(())
@@ -207,7 +224,7 @@ impl ser::SerializeMap for Walk {
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        check(value)
+        value.serialize(*self)
     }
 
     fn end(self) -> Result<(), Error> {

@@ -43,6 +43,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
     use std::collections::HashMap;
 
     #[test]
@@ -52,6 +53,17 @@ mod tests {
         assert_eq!(Output::of(&"hi").unwrap().as_json(), r#""hi""#);
         assert_eq!(Output::of(&()).unwrap().as_json(), "null");
         assert_eq!(Output::of(&None::<f64>).unwrap().as_json(), "null");
+    }
+
+    #[test]
+    fn a_value_that_is_nested_too_deeply_is_an_error_and_does_not_overflow_the_stack() {
+        let nested = |depth| (1..depth).fold(Value::Array(vec![]), |inner, _| Value::Array(vec![inner]));
+        assert!(Output::of(&nested(127)).is_ok());
+        let error = Output::of(&nested(128)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidResult);
+        // What makes it is not to overflow either.
+        let deep = std::mem::ManuallyDrop::new(nested(100_000));
+        assert_eq!(Output::of(&*deep).unwrap_err().kind(), ErrorKind::InvalidResult);
     }
 
     #[test]

@@ -180,6 +180,39 @@ impl fmt::Display for Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::{Output, Spec, ToolContext, ToolError};
+    use async_trait::async_trait;
+    use serde_json::json;
+
+    struct Named(&'static str, Value);
+
+    #[async_trait]
+    impl Tool for Named {
+        fn spec(&self) -> Spec {
+            Spec::new(self.0, "A tool.", self.1.clone())
+        }
+
+        async fn call(&self, _: &ToolContext, _: Value) -> Result<Output, ToolError> {
+            Output::of(&())
+        }
+    }
+
+    #[test]
+    fn names_that_break_the_rule_or_are_taken_and_schemas_that_are_none_are_refused() {
+        let mut registry = Registry::new();
+        let mut register = |name, schema| registry.register(Arc::new(Named(name, schema)));
+        for name in ["", "a b", "a.b", "größe", "a/b"] {
+            let refused = register(name, json!({"type": "object"}));
+            assert!(matches!(refused, Err(RegistryError::Name(_))), "{name:?}: {refused:?}");
+        }
+        register("a-Z_9", json!({"type": "object"})).unwrap();
+        let twice = register("a-Z_9", json!({"type": "object"}));
+        assert!(matches!(twice, Err(RegistryError::Duplicate(_))), "{twice:?}");
+        let no_schema = register("b", json!({"type": 7}));
+        assert!(matches!(no_schema, Err(RegistryError::Schema { .. })), "{no_schema:?}");
+        let names: Vec<_> = registry.iter().map(|tool| tool.spec.name.as_str()).collect();
+        assert_eq!(names, ["a-Z_9"]);
+    }
 
     #[test]
     fn patterns() {
