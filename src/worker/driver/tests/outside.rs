@@ -39,6 +39,8 @@ struct Seen {
     nonce: u32,
     asked: Vec<u32>,
     transcript: Vec<Message>,
+    /// The names of the tools that the model was told of when it was asked last.
+    offered: Vec<String>,
     runs: Vec<Run>,
     sent: Vec<Sent>,
     /// The sink refuses larger records.
@@ -50,6 +52,8 @@ struct Seen {
 #[derive(Debug, Clone)]
 pub(super) struct Run {
     pub key: String,
+    /// What else it was told: session, turn, agent, the causing reply, its timeout.
+    pub told: (String, String, String, Option<String>, Duration),
     pub attempt: u32,
     pub arguments: Value,
 }
@@ -80,6 +84,11 @@ impl Outside {
     /// What the model was told when it was asked last.
     pub(super) fn last_transcript(&self) -> Vec<Message> {
         self.seen().transcript.clone()
+    }
+
+    /// The tools that the model was told of when it was asked last.
+    pub(super) fn offered(&self) -> Vec<String> {
+        self.seen().offered.clone()
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
@@ -178,6 +187,7 @@ impl Model for Nonces {
             let mut seen = self.outside.seen();
             seen.asked.push(request.reply);
             seen.transcript = request.messages.to_vec();
+            seen.offered = request.tools.iter().map(|tool| tool.name.clone()).collect();
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
         let number = usize::try_from(request.reply).unwrap();
@@ -230,6 +240,13 @@ impl Tool for Probe {
             let mut seen = self.outside.seen();
             seen.runs.push(Run {
                 key: key.clone(),
+                told: (
+                    context.session_id().into(),
+                    context.turn_id().into(),
+                    context.agent().into(),
+                    context.cause().map(Into::into),
+                    context.timeout(),
+                ),
                 attempt: context.attempt(),
                 arguments: arguments.clone(),
             });

@@ -3,6 +3,7 @@
 use super::shapes::{NEW, calling, done};
 use super::*;
 use crate::record::dead_letter;
+use crate::tool::Spec;
 
 fn shape() -> Shape {
     Shape::calling("one call", &[("echo", NEW)])
@@ -161,4 +162,20 @@ async fn what_the_model_is_told_comes_from_the_log_on_a_rerun() {
     world.finish().await;
     assert_eq!(transcript(&world), first);
     assert_eq!(world.outside.asked(), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_is_told_of_the_tools_in_their_order_and_a_tool_who_called_it() {
+    let shape = shapes::two_parallel_tools();
+    let mut world = World::new(&shape);
+    world.tools = vec![("slow", "A tool."), ("broken", "A tool."), ("echo", "A tool.")];
+    world.finish().await;
+    assert_eq!(world.outside.offered(), ["slow", "broken", "echo"]);
+    let told =
+        ("s/1".to_owned(), "t-1".to_owned(), "a".to_owned(), Some("m0".to_owned()), Spec::DEFAULT_TIMEOUT);
+    let runs = world.outside.runs();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert_eq!(run.told, told, "{}", run.key);
+    }
 }
