@@ -8,16 +8,21 @@ use std::time::Duration;
 use backoff::ExponentialBackoff;
 use backoff::backoff::Backoff as _;
 
-/// Waits that double from 200 ms to 10 s, each spread at random so that many workers do not come at once.
+/// Waits that double, each spread at random so that many workers do not come at once.
 pub(crate) struct Backoff(ExponentialBackoff);
 
 impl Backoff {
-    /// Waits without an end.
+    /// Waits from 200 ms to 10 s, without an end.
     pub(crate) fn forever() -> Self {
+        Self::between(Duration::from_millis(200), Duration::from_secs(10))
+    }
+
+    /// Waits that begin at about `initial`, none longer than `max`, without an end.
+    pub(crate) fn between(initial: Duration, max: Duration) -> Self {
         Self(ExponentialBackoff {
-            initial_interval: Duration::from_millis(200),
-            current_interval: Duration::from_millis(200),
-            max_interval: Duration::from_secs(10),
+            initial_interval: initial.min(max),
+            current_interval: initial.min(max),
+            max_interval: max,
             multiplier: 2.0,
             max_elapsed_time: None,
             ..ExponentialBackoff::default()
@@ -26,7 +31,8 @@ impl Backoff {
 
     /// Waits for the next try. Cancel safe: a wait that is cut short counts as one.
     pub(crate) async fn wait(&mut self) {
-        let pause = self.0.next_backoff().unwrap_or(Duration::from_secs(10));
-        tokio::time::sleep(pause).await;
+        let pause = self.0.next_backoff().unwrap_or(self.0.max_interval);
+        // Spreading may go beyond.
+        tokio::time::sleep(pause.min(self.0.max_interval)).await;
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use turnmill::tool::{Deps, Effect, ErrorKind, Tool, ToolContext, ToolError};
+use turnmill::tool::{Deps, Effect, ErrorKind, Retry, RetryWait, Tool, ToolContext, ToolError};
 use turnmill::turn::{Position, SessionId, TurnId};
 
 /// An alias, as many programs have one.
@@ -125,12 +125,32 @@ fn the_signature_becomes_the_schema() {
     assert_eq!(Plain.spec().parameters, none);
 }
 
+/// Ask the warehouse.
+#[turnmill::tool(retry(max = 4, initial = "1s", max_delay = "1m"))]
+async fn ask() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// Ask it in the usual way.
+#[turnmill::tool(retry(max = 2))]
+async fn ask_as_usual() -> Result<(), ToolError> {
+    Ok(())
+}
+
+#[test]
+fn a_policy_of_retries_becomes_the_spec() {
+    let wait = |initial, max_delay| Some(RetryWait { initial, max_delay });
+    let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
+    assert_eq!(Ask.spec().retry, Retry { max: 4, wait: wait(seconds(1), seconds(60)) });
+    assert_eq!(AskAsUsual.spec().retry, Retry { max: 2, wait: wait(millis(200), seconds(10)) });
+}
+
 #[test]
 fn the_options_become_the_spec() {
     let spec = QuoteDelivery.spec();
     assert_eq!(spec.name, "quote_delivery");
     assert_eq!(spec.description, "Quote a delivery.\n\n  - indented\nThe last line.");
-    assert_eq!(spec.retry, 3);
+    assert_eq!(spec.retry, 3.into());
     assert_eq!(spec.timeout, Duration::from_secs(90));
     assert_eq!(spec.effect, Effect::ReadOnly);
     assert!(!spec.requires_approval);
@@ -145,7 +165,7 @@ fn the_options_become_the_spec() {
 
     let spec = Plain.spec();
     assert_eq!(spec.description, "Say which thread runs it.");
-    assert_eq!(spec.retry, 0);
+    assert_eq!(spec.retry, Retry::default());
     assert_eq!(spec.timeout, Duration::from_secs(30));
     assert_eq!(spec.effect, Effect::Unmarked);
     assert!(!spec.requires_approval);

@@ -10,7 +10,7 @@ use syn::{Attribute, LitStr};
 
 use crate::Errors;
 use crate::function::{Argument, Function, Parameters};
-use crate::options::{self, Effect, Options};
+use crate::options::{self, Effect, Options, Retry};
 
 /// The function, and beside it the tool or what is wrong with it.
 pub(crate) fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
@@ -172,10 +172,22 @@ fn arguments_struct(name: &Ident, arguments: &[Argument]) -> TokenStream {
 
 /// The fields of the `Spec` that differ from its defaults.
 fn spec(function: &Function, options: &Options) -> TokenStream {
-    let retry = options.retry.map(|retry| quote!(retry: #retry,));
+    let retry = options.retry.map(|Retry { max, wait }| match wait {
+        None => quote!(retry: ::core::convert::From::from(#max),),
+        Some((initial, max_delay)) => {
+            let (initial, max_delay) = (duration(initial), duration(max_delay));
+            quote!(retry: ::turnmill::tool::Retry {
+                max: #max,
+                wait: ::core::option::Option::Some(::turnmill::tool::RetryWait {
+                    initial: #initial,
+                    max_delay: #max_delay,
+                }),
+            },)
+        }
+    });
     let timeout = options.timeout.map(|timeout| {
-        let (seconds, nanoseconds) = (timeout.as_secs(), timeout.subsec_nanos());
-        quote!(timeout: ::core::time::Duration::new(#seconds, #nanoseconds),)
+        let timeout = duration(timeout);
+        quote!(timeout: #timeout,)
     });
     let effect = options.effect.map(|effect| match effect {
         Effect::ReadOnly => quote!(effect: ::turnmill::tool::Effect::ReadOnly,),
@@ -193,6 +205,11 @@ fn spec(function: &Function, options: &Options) -> TokenStream {
         requires_approval: #requires_approval,
         blocking: #blocking,
     }
+}
+
+fn duration(duration: std::time::Duration) -> TokenStream {
+    let (seconds, nanoseconds) = (duration.as_secs(), duration.subsec_nanos());
+    quote!(::core::time::Duration::new(#seconds, #nanoseconds))
 }
 
 /// The body of `Tool::call`.

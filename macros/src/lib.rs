@@ -51,6 +51,7 @@ use std::fmt::Display;
 /// | `name = "lookup_order"` | the name, `[a-zA-Z0-9_-]+` | the function's |
 /// | `description = "Find an order."` | the description | the doc comment |
 /// | `retry = 3` | how often a call is tried again after a retryable error, without a wait | 0 |
+/// | `retry(max = 3, initial = "200ms", max_delay = "5s")` | the same, with waits that double from `initial` (by default 200 ms) to `max_delay` (10 s), spread at random | |
 /// | `timeout = "10s"` | the limit for one attempt, more than zero | 30 s |
 /// | `read_only` | it does nothing to the world; a branch may run it live | unmarked |
 /// | `writes` | it has side effects; excludes `read_only` | unmarked |

@@ -13,7 +13,11 @@ use crate::Errors;
 const ALLOWED: [(&str, &str, &str); 8] = [
     (NAME, "a string", "name = \"lookup_order\""),
     (DESCRIPTION, "a string", "description = \"Find an order.\""),
-    (RETRY, "a whole number up to 4294967295", "retry = 3"),
+    (
+        RETRY,
+        "a whole number up to 4294967295, or a policy",
+        "retry = 3` or `retry(max = 3, initial = \"200ms\", max_delay = \"5s\")",
+    ),
     (TIMEOUT, "a duration in a string", "timeout = \"10s\""),
     (READ_ONLY, "no value", "read_only"),
     (WRITES, "no value", "writes"),
@@ -30,6 +34,10 @@ const WRITES: &str = "writes";
 const REQUIRES_APPROVAL: &str = "requires_approval";
 const ON_UNKNOWN_OUTCOME: &str = "on_unknown_outcome";
 
+/// The waits of a policy that does not say.
+const INITIAL: Duration = Duration::from_millis(200);
+const MAX_DELAY: Duration = Duration::from_secs(10);
+
 /// The options as they were given.
 #[derive(Default)]
 pub(crate) struct Options {
@@ -37,12 +45,19 @@ pub(crate) struct Options {
     pub(crate) description: Option<LitStr>,
     /// Whether there may be a description that cannot be read: no reason to ask for another one.
     pub(crate) unreadable: bool,
-    pub(crate) retry: Option<u32>,
+    pub(crate) retry: Option<Retry>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) effect: Option<Effect>,
     pub(crate) requires_approval: bool,
     /// Whether a call that may have run is reported instead of run again.
     pub(crate) report: bool,
+}
+
+/// How often a call is tried again, and the first and the longest wait before, if there are any.
+#[derive(Clone, Copy)]
+pub(crate) struct Retry {
+    pub(crate) max: u32,
+    pub(crate) wait: Option<(Duration, Duration)>,
 }
 
 /// What the tool says it does to the world.
@@ -89,8 +104,8 @@ impl Options {
         match word.to_string().as_str() {
             NAME => self.name = Some(name(string(word, meta)?)?),
             DESCRIPTION => self.description = Some(description(string(word, meta)?)?),
-            RETRY => self.retry = Some(count(word, meta)?),
-            TIMEOUT => self.timeout = Some(duration(string(word, meta)?)?),
+            RETRY => self.retry = Some(retry(word, meta)?),
+            TIMEOUT => self.timeout = Some(duration(TIMEOUT, "10s", string(word, meta)?)?),
             READ_ONLY => self.set_effect(Effect::ReadOnly, word, meta)?,
             WRITES => self.set_effect(Effect::Writes, word, meta)?,
             ON_UNKNOWN_OUTCOME => self.report = report(word, meta)?,
@@ -149,6 +164,37 @@ fn string<'a>(word: &Ident, meta: &'a Meta) -> syn::Result<&'a LitStr> {
     }
 }
 
+/// A number, or a policy in brackets.
+fn retry(word: &Ident, meta: &Meta) -> syn::Result<Retry> {
+    let Meta::List(list) = meta else {
+        return Ok(Retry { max: count(word, meta)?, wait: None });
+    };
+    let (mut max, mut initial, mut max_delay) = (None, None, None);
+    for part in list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)? {
+        let path = part.path();
+        let name = path.get_ident().map(ToString::to_string).unwrap_or_default();
+        let twice = match name.as_str() {
+            "max" => max.replace(count(word, &part)?).is_some(),
+            "initial" => initial.replace(duration("initial", "200ms", string(word, &part)?)?).is_some(),
+            "max_delay" => max_delay.replace(duration("max_delay", "5s", string(word, &part)?)?).is_some(),
+            _ => {
+                let word = quote::quote!(#path).to_string().replace(' ', "");
+                let message = format!("unknown part `{word}` of `retry`; allowed: max, initial, max_delay");
+                return Err(syn::Error::new_spanned(path, message));
+            }
+        };
+        if twice {
+            return Err(syn::Error::new_spanned(path, format!("`{name}` is given twice")));
+        }
+    }
+    let max = max.ok_or_else(|| syn::Error::new_spanned(meta, "`retry` needs `max`: how often, at most"))?;
+    let (initial, max_delay) = (initial.unwrap_or(INITIAL), max_delay.unwrap_or(MAX_DELAY));
+    if initial > max_delay {
+        return Err(syn::Error::new_spanned(meta, "`initial` is longer than `max_delay`"));
+    }
+    Ok(Retry { max, wait: Some((initial, max_delay)) })
+}
+
 fn count(word: &Ident, meta: &Meta) -> syn::Result<u32> {
     let plain = |number: &LitInt| matches!(number.suffix(), "" | "u32");
     match literal(meta) {
@@ -194,14 +240,14 @@ fn description(text: &LitStr) -> syn::Result<LitStr> {
     Ok(text.clone())
 }
 
-fn duration(text: &LitStr) -> syn::Result<Duration> {
+fn duration(word: &str, example: &str, text: &LitStr) -> syn::Result<Duration> {
     let error = |why: String| {
-        let message = format!("`timeout` is no duration: {why}; write `timeout = \"10s\"`");
+        let message = format!("`{word}` is no duration: {why}; write `{word} = \"{example}\"`");
         syn::Error::new_spanned(text, message)
     };
     let duration = humantime::parse_duration(&text.value()).map_err(|e| error(e.to_string()))?;
     if duration.is_zero() {
-        return Err(syn::Error::new_spanned(text, "`timeout` must be more than zero"));
+        return Err(syn::Error::new_spanned(text, format!("`{word}` must be more than zero")));
     }
     Ok(duration)
 }

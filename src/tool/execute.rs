@@ -8,6 +8,7 @@ use tracing::Instrument as _;
 
 use super::error::ErrorKind;
 use super::{Output, Registered, ToolContext, ToolError};
+use crate::retry::Backoff;
 use crate::turn::{Failure, code};
 
 /// How a call went.
@@ -31,7 +32,8 @@ pub async fn execute(
     first_attempt: u32,
 ) -> Execution {
     let mut attempt = first_attempt;
-    let mut retries = tool.spec.retry;
+    let mut retries = tool.spec.retry.max;
+    let mut waits = tool.spec.retry.wait.map(|wait| Backoff::between(wait.initial, wait.max_delay));
     loop {
         match run_once(tool, context, arguments.clone(), attempt).await {
             Ok(output) => {
@@ -40,13 +42,24 @@ pub async fn execute(
             Err(fault) if retries == 0 || !fault.retryable => {
                 return Execution { result: Err(fault.failure), attempts: attempt };
             }
-            Err(fault) => tracing::info!(
-                tool = tool.spec.name,
-                attempt,
-                code = %fault.failure.code,
-                error = fault.failure.message,
-                "tool failed, trying again"
-            ),
+            Err(fault) => {
+                tracing::info!(
+                    tool = tool.spec.name,
+                    attempt,
+                    code = %fault.failure.code,
+                    error = fault.failure.message,
+                    "tool failed, trying again"
+                );
+                if let Some(waits) = &mut waits {
+                    tokio::select! {
+                        () = waits.wait() => {}
+                        // Nobody wants another attempt.
+                        () = context.cancelled() => {
+                            return Execution { result: Err(fault.failure), attempts: attempt };
+                        }
+                    }
+                }
+            }
         }
         retries -= 1;
         attempt = attempt.saturating_add(1);

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `context` | `ToolContext`: what a tool is given beside its arguments |
+//! | `retry` | `Retry`: how often a call is tried again, and when |
 //! | `error` | `ToolError`: retryable, fatal or poison |
 //! | `output` | `Output`: a result that is known to be JSON |
 //! | `http` | the HTTP client that tools share |
@@ -20,6 +21,7 @@ mod http;
 pub mod macro_support;
 mod output;
 mod registry;
+mod retry;
 mod samples;
 
 pub use context::{Deps, ToolContext, ToolContextBuilder};
@@ -27,6 +29,7 @@ pub use error::{ErrorKind, ToolError};
 pub use execute::{Execution, execute};
 pub use output::Output;
 pub use registry::{Pattern, Registered, Registry, RegistryError};
+pub use retry::{Retry, RetryWait};
 pub use samples::samples;
 
 use std::time::Duration;
@@ -62,8 +65,8 @@ pub struct Spec {
     pub description: String,
     /// The JSON Schema of its arguments: an object's.
     pub parameters: Value,
-    /// How often a call is tried again after a retryable error, without a wait. Default 0.
-    pub retry: u32,
+    /// How often a call is tried again after a retryable error. Default never.
+    pub retry: Retry,
     /// The limit for one attempt. Default 30 s.
     pub timeout: Duration,
     /// What it does to the world.
@@ -87,7 +90,7 @@ impl Spec {
             name: name.into(),
             description: description.into(),
             parameters,
-            retry: 0,
+            retry: Retry::default(),
             timeout: Self::DEFAULT_TIMEOUT,
             effect: Effect::Unmarked,
             requires_approval: false,

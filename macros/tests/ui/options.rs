@@ -46,4 +46,34 @@ async fn comma() -> Result<(), ToolError> {
     Ok(())
 }
 
+/// A policy says how often, in parts that it knows.
+#[turnmill_macros::tool(retry(initial = "1s"))]
+async fn how_often() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// One more.
+#[turnmill_macros::tool(retry(max = 3, factor = 2))]
+async fn factor() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// One more.
+#[turnmill_macros::tool(retry(max = "3"))]
+async fn three() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// One more.
+#[turnmill_macros::tool(retry(max = 3, max_delay = "5"))]
+async fn five() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// One more.
+#[turnmill_macros::tool(retry(max = 3, initial = "1m", max_delay = "5s"))]
+async fn longer() -> Result<(), ToolError> {
+    Ok(())
+}
+
 fn main() {}

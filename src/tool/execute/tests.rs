@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::tool::{Registry, Spec, Tool, macro_support};
+use crate::tool::{Registry, Retry, RetryWait, Spec, Tool, macro_support};
 use crate::turn::{Position, SessionId, TurnId};
 
 type Behaviour = Box<dyn Fn(ToolContext) -> BoxFuture<'static, Result<Output, ToolError>> + Send + Sync>;
@@ -63,10 +63,14 @@ impl Call {
         Self { tool, attempts, cancelled: CancellationToken::new() }
     }
 
-    fn retrying<F>(retry: u32, behaviour: impl Fn(ToolContext) -> F + Send + Sync + 'static) -> Self
+    fn retrying<F>(
+        retry: impl Into<Retry>,
+        behaviour: impl Fn(ToolContext) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<Output, ToolError>> + Send + 'static,
     {
+        let retry = retry.into();
         Self::new(|spec| spec.retry = retry, behaviour)
     }
 
@@ -272,7 +276,7 @@ async fn a_blocking_tool_that_does_not_answer_is_not_tried_again_and_its_late_re
     };
     let call = Arc::new(Call::new(
         |spec| {
-            spec.retry = 5;
+            spec.retry = 5.into();
             spec.blocking = true;
         },
         behaviour,
@@ -309,11 +313,44 @@ async fn a_blocking_tool_that_fails_in_time_is_tried_again() {
     };
     let call = Call::new(
         |spec| {
-            spec.retry = 2;
+            spec.retry = 2.into();
             spec.blocking = true;
         },
         behaviour,
     );
     assert!(call.run(1).await.result.is_ok());
     assert_eq!(call.attempts(), [1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_waits_longer_and_longer_and_the_waits_are_no_part_of_the_timeout() {
+    let wait = RetryWait { initial: Duration::from_millis(800), max_delay: Duration::from_secs(600) };
+    let probe = Call::retrying(Retry { max: 8, wait: Some(wait) }, |context| async move {
+        if context.attempt() < 9 { Err(ToolError::retryable("not yet")) } else { done() }
+    });
+    let begun = Instant::now();
+    let execution = probe.run(1).await;
+    assert!(execution.result.is_ok() && execution.attempts == 9, "{execution:?}");
+    // 0.8 s, doubled seven times, is 204 s in all, give or take a half; far more than the limit of an attempt.
+    let took = begun.elapsed();
+    assert!(took > LIMIT && took > Duration::from_secs(100) && took < Duration::from_secs(310), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wait_is_longer_than_the_policy_says_and_a_cancel_ends_it() {
+    let wait = RetryWait { initial: Duration::from_secs(1), max_delay: Duration::from_secs(2) };
+    let probe =
+        Call::retrying(Retry { max: 20, wait: Some(wait) }, |_| async { Err(ToolError::retryable("no")) });
+    let begun = Instant::now();
+    assert_eq!(probe.run(1).await.attempts, 21);
+    assert!(begun.elapsed() <= Duration::from_secs(40), "{:?}", begun.elapsed());
+
+    let (cancelled, begun) = (probe.cancelled.clone(), Instant::now());
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        cancelled.cancel();
+    };
+    let (execution, ()) = tokio::join!(probe.run(1), later);
+    assert_eq!((execution.attempts, failure(&execution).0), (1, code::TOOL_ERROR));
+    assert!(begun.elapsed() < Duration::from_millis(200));
 }

@@ -222,7 +222,7 @@ impl Probe {
             _ => json!({"type": "object"}),
         };
         let mut spec = Spec::new(name, description, schema);
-        spec.retry = if name == "flaky" { 2 } else { 0 };
+        spec.retry = if name == "flaky" { 2 } else { 0 }.into();
         Self { name, spec, outside: Arc::clone(outside) }
     }
 }
