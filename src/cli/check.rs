@@ -1,12 +1,17 @@
 //! `turnmill check`: everything that is wrong, at once.
 
-use serde_json::json;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
 
 use super::program::Program;
 use super::{Error, Exit, print};
 use crate::config::Problem;
 use crate::kafka::{self, topics};
-use crate::worker::bind::Bound;
+use crate::tool::{Effect, Registered};
+use crate::worker::bind::{Bound, BoundAgent};
 
 /// Check configuration, agents, tools, refusals and topics; report all problems at once.
 #[derive(Debug, clap::Args)]
@@ -14,6 +19,10 @@ pub(crate) struct Args {
     /// Ask no broker: leave the topics out.
     #[arg(long)]
     offline: bool,
+
+    /// Show the tools too: which agents are offered each, and with --json their definitions as providers take them.
+    #[arg(long)]
+    tools: bool,
 }
 
 /// What was found, by kind.
@@ -36,11 +45,14 @@ pub(crate) async fn run(
 ) -> Result<Exit, Error> {
     let mut found = Findings::default();
     found.configuration.extend(problems.iter().map(ToString::to_string));
-    let mut summary = String::new();
+    let (mut summary, mut tools) = (String::new(), Vec::new());
     if let Some(program) = program {
         let Bound { agents, problems, refusals } = program.look();
         found.configuration.extend(problems.iter().map(ToString::to_string));
         found.refusals.extend(refusals.iter().map(ToString::to_string));
+        if args.tools {
+            tools = shown(program, &agents);
+        }
         summary = format!("{} agents, {} tools", agents.len(), program.registry.iter().count());
         if !args.offline {
             look_at_topics(program, &mut found).await;
@@ -48,15 +60,22 @@ pub(crate) async fn run(
     }
     let exit = found.exit();
     if json {
-        print::json(&json!({
+        let mut all = json!({
             "ok": exit == Exit::Done,
             "configuration": found.configuration,
             "refusals": found.refusals,
             "topics": found.topics,
             "permissions": found.permissions,
             "brokers": found.brokers,
-        }))?;
+        });
+        if let Some(all) = all.as_object_mut().filter(|_| args.tools) {
+            all.insert("tools".into(), tools.iter().map(Shown::to_json).collect());
+        }
+        print::json(&all)?;
         return Ok(exit);
+    }
+    for tool in &tools {
+        print::line(tool)?;
     }
     let kinds = [
         ("configuration", &found.configuration),
@@ -74,6 +93,58 @@ pub(crate) async fn run(
         print::line(format!("everything is right: {summary}"))?;
     }
     Ok(exit)
+}
+
+/// A tool, and the agents that are offered it, in the order of the configuration.
+struct Shown<'a> {
+    tool: &'a Registered,
+    agents: Vec<&'a str>,
+}
+
+/// The tools in the order of their registration.
+fn shown<'a>(program: &'a Program, bound: &HashMap<String, Arc<BoundAgent>>) -> Vec<Shown<'a>> {
+    let offered = |agent: &&str, name: &str| {
+        bound.get(*agent).is_some_and(|agent| agent.tools.iter().any(|tool| tool.spec.name == name))
+    };
+    let agents = || program.loaded.config.agents.iter().map(|agent| agent.name.as_str());
+    (program.registry.iter())
+        .map(|tool| Shown {
+            tool,
+            agents: agents().filter(|agent| offered(agent, &tool.spec.name)).collect(),
+        })
+        .collect()
+}
+
+impl Shown<'_> {
+    fn effect(&self) -> &'static str {
+        match self.tool.spec.effect {
+            Effect::ReadOnly => "read_only",
+            Effect::Writes => "writes",
+            Effect::Unmarked => "unmarked",
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let Registered { spec, definition, .. } = self.tool;
+        json!({
+            "name": spec.name,
+            "agents": self.agents,
+            "effect": self.effect(),
+            "requires_approval": spec.requires_approval,
+            "anthropic": definition.to_anthropic(),
+            "openai": definition.to_openai(),
+        })
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = &self.tool.spec;
+        let agents = if self.agents.is_empty() { "no agent".into() } else { self.agents.join(", ") };
+        let approval = if spec.requires_approval { ", requires approval" } else { "" };
+        let about = spec.description.lines().next().unwrap_or_default();
+        write!(f, "tool {} ({}{approval}; {agents}): {about}", spec.name, self.effect())
+    }
 }
 
 async fn look_at_topics(program: &Program, found: &mut Findings) {

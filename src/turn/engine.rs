@@ -40,6 +40,20 @@ impl Definition {
         Self { name: name.into(), description: description.into(), parameters, hash }
     }
 
+    /// As Anthropic's Messages take it.
+    pub fn to_anthropic(&self) -> Value {
+        let Self { name, description, parameters, .. } = self;
+        serde_json::json!({"name": name, "description": description, "input_schema": parameters})
+    }
+
+    /// As OpenAI's Chat Completions take it.
+    pub fn to_openai(&self) -> Value {
+        let Self { name, description, parameters, .. } = self;
+        let function =
+            serde_json::json!({"name": name, "description": description, "parameters": parameters});
+        serde_json::json!({"type": "function", "function": function})
+    }
+
     /// The hash of name, description and parameters: what a recorded call is bound to.
     pub fn hash(&self) -> &Hash {
         &self.hash

@@ -23,6 +23,27 @@ fn topics_are_checked_and_applied_once() {
 }
 
 #[test]
+fn the_tools_are_shown_with_their_agents_and_as_providers_take_them() {
+    let mill = Setup::stock("tools").agent("tools = [\"add\", \"fl*\"]").without_topics();
+    let text = mill.run(&["check", "--offline", "--tools"]).expect(0).stdout;
+    let add = "tool add (read_only; support): ";
+    assert!(text.lines().any(|line| line.starts_with(add)) && text.contains("no agent): "), "{text}");
+
+    let all = mill.run(&["check", "--offline", "--tools", "--json"]).expect(0).json();
+    let tools = all[0]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(names, ["echo", "add", "sleep", "flaky"], "in the order of their registration");
+    let add = &tools[1];
+    assert_eq!(add["agents"], json!(["support"]));
+    let (anthropic, openai) = (&add["anthropic"], &add["openai"]);
+    assert_eq!(anthropic["name"], "add");
+    assert_eq!(anthropic["input_schema"]["properties"]["a"]["type"], "integer");
+    assert_eq!(openai["type"], "function");
+    assert_eq!(openai["function"]["parameters"], anthropic["input_schema"]);
+    assert_eq!(openai["function"]["description"], anthropic["description"]);
+}
+
+#[test]
 fn a_worker_without_topics_says_what_to_do() {
     let mill = Setup::stock("no-topics").without_topics();
     let worker = mill.run(&["worker"]).expect(2);
