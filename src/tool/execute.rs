@@ -83,7 +83,9 @@ async fn run_once(
         let tool = Arc::clone(tool);
         async move { tool.tool.call(&context, arguments).await }
     };
-    let task = tokio::spawn(call.in_current_span());
+    // What the tool logs, whatever is logged.
+    let span = tracing::error_span!("tool", tool = tool.spec.name, attempt);
+    let task = tokio::spawn(call.instrument(span));
     let name = &tool.spec.name;
     match tokio::time::timeout(tool.spec.timeout, AbortOnDropHandle::new(task)).await {
         Ok(Ok(Ok(output))) => Ok(output),

@@ -211,7 +211,7 @@ fn an_admin_address_that_is_taken_stops_a_worker_that_was_told_to_use_it() {
 fn every_line_about_a_turn_names_it() {
     let mill = Setup::ledger("lines").ready();
     let worker = mill.ready_worker();
-    let flaky = calls(&[call("flaky", json!({"fail_times": 1}))]);
+    let flaky = calls(&[call("flaky", json!({"fail_times": 1})), call("ping", json!({}))]);
     mill.send(&[
         turn("s", "t", &[flaky, text("ok")]),
         turn("s", "u", &[calls(&[call("poison", json!({"text": "x"}))])]),
@@ -230,6 +230,17 @@ fn every_line_about_a_turn_names_it() {
         let found = (&span["session"], &span["turn"], &span["partition"], &line["code"]);
         assert_eq!(found, (&json!("s"), &json!(turn), &json!(0), &code), "{line}");
     }
+    let pinged = of("pinged");
+    assert_eq!(
+        (&pinged["span"]["tool"], &pinged["span"]["attempt"]),
+        (&json!("ping"), &json!(1)),
+        "{pinged}"
+    );
+    assert_eq!(
+        (&pinged["spans"][0]["turn"], &pinged["spans"][0]["session"]),
+        (&json!("t"), &json!("s")),
+        "{pinged}"
+    );
     let poison = lines.iter().find(|line| line["code"] == "poison").unwrap_or_else(|| panic!("{log}"));
     assert_eq!((&poison["span"]["turn"], &poison["span"]["offset"]), (&json!("u"), &json!(1)), "{poison}");
 }
