@@ -72,10 +72,9 @@ pub(crate) struct Restored {
     pub lost_before: Option<i64>,
 }
 
-/// Takes a partition over: appends a claim, reads from the recovery point up to it (and some before it, for the ends of
-/// turns), and merges what it read. The
-/// claim is the barrier: everything written before it is in the table, and nothing that another worker writes
-/// after it counts.
+/// Takes a partition over: appends a claim, reads from the recovery point up to it (and some before that point, for the
+/// ends of turns), and merges what it read. The claim is the barrier: everything written before it is in the table,
+/// and nothing that another worker writes after it counts.
 ///
 /// # Errors
 /// The log does not answer, or belongs to somebody else.
