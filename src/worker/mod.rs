@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | this one | start and end of a worker |
 //! | `bind` | agents bound to tools and models; what is refused |
-//! | `supervisor` | lanes, partitions, drain: which turn runs when |
+//! | `supervisor` | partitions, drain: which turn runs when |
+//! | `lanes` | a session's turns one after the other |
 //! | `driver` | one turn, from its record to its end |
 //! | `call` | the calls of one reply |
 //! | `cancels` | which turns are to be cancelled |
@@ -16,6 +17,7 @@ pub(crate) mod bind;
 mod call;
 mod cancels;
 mod driver;
+mod lanes;
 mod outbox;
 #[cfg(test)]
 mod simulation;

@@ -1,9 +1,9 @@
-//! Lanes, partitions and drain: which turn runs when.
+//! Partitions and drain: which turn runs when.
 //!
 //! One task owns all of it and takes messages; nothing here waits for a turn. A session's turns run one
 //! after the other, in the order of the log; sessions run side by side up to `max_in_flight`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::driver::{self, Done, Halt, Job, Refusal, Shared, Stop, Writers};
+use super::lanes::Lanes;
 use crate::config::{Switches, WhenOff};
 use crate::journal::{self, Journal, Log, Member, Restored, Table, TakeOver};
 use crate::kafka::ClientConfig;
@@ -77,11 +78,7 @@ pub(super) struct Supervisor {
     log: Arc<dyn Log>,
     member: Member,
     partitions: HashMap<i32, Partition>,
-    lanes: HashMap<SessionId, Lane>,
-    /// Sessions whose next turn may run.
-    ready: VecDeque<SessionId>,
-    /// Sessions whose next turn waits for its agent to be turned on.
-    held: Vec<SessionId>,
+    lanes: Lanes<Job>,
     switches: watch::Receiver<Switches>,
     turns: JoinSet<Ended>,
     restores: JoinSet<Taken>,
@@ -134,13 +131,6 @@ enum State {
     Over,
     /// It goes to another worker.
     Revoked,
-}
-
-#[derive(Default)]
-struct Lane {
-    jobs: VecDeque<Job>,
-    running: bool,
-    partition: Option<i32>,
 }
 
 impl Partition {
@@ -199,15 +189,13 @@ impl Supervisor {
     ) -> Self {
         Self {
             switches: shared.switches.changes(),
-            held: Vec::new(),
             shared,
             limits,
             consumer,
             log,
             member,
             partitions: HashMap::new(),
-            lanes: HashMap::new(),
-            ready: VecDeque::new(),
+            lanes: Lanes::new(),
             turns: JoinSet::new(),
             restores: JoinSet::new(),
             tails: JoinSet::new(),
@@ -247,7 +235,7 @@ impl Supervisor {
                     Ok(())
                 }
                 Ok(()) = self.switches.changed() => {
-                    self.release();
+                    self.lanes.release();
                     Ok(())
                 }
                 event = events.recv() => match event {
@@ -270,8 +258,7 @@ impl Supervisor {
         self.shared.health.draining();
         tracing::info!(running = self.turns.len(), "draining");
         self.consumer.send(Command::Stop);
-        self.lanes.values_mut().for_each(|lane| lane.jobs.clear());
-        metrics().queued.set(0);
+        self.lanes.clear();
         self.restores.abort_all();
         let give_up = Instant::now() + self.limits.drain_timeout;
         for partition in self.partitions.values_mut() {
@@ -408,60 +395,26 @@ impl Supervisor {
             bytes => too_long(TurnId::of_record(topic, partition, offset), bytes, identity, turn),
         };
         let session = identity.session.clone();
-        let lane = self.lanes.entry(session.clone()).or_default();
-        if lane.partition.replace(partition).is_some_and(|other| other != partition) {
+        let job = Job { record, identity, turn, expired };
+        if !self.lanes.push(session.clone(), partition, job) {
             tracing::warn!(
                 %session,
                 partition,
                 "a session came on two partitions: are all producers using the murmur2_random partitioner?"
             );
         }
-        lane.jobs.push_back(Job { record, identity, turn, expired });
-        metrics().queued.inc();
-        if lane.jobs.len() == 1 && !lane.running {
-            self.ready.push_back(session);
-        }
     }
 
     /// Starts turns while there is room.
     fn dispatch(&mut self) {
         while self.turns.len() < self.limits.max_in_flight {
-            let Some(session) = self.ready.pop_front() else {
+            let Some((session, job)) = self.lanes.next() else {
                 return;
             };
-            let job = self.lanes.get_mut(&session).and_then(|lane| lane.jobs.pop_front());
-            metrics().queued.sub(i64::from(job.is_some()));
-            match job.map(|job| self.start(job)) {
-                Some(Start::Runs) => {
-                    if let Some(lane) = self.lanes.get_mut(&session) {
-                        lane.running = true;
-                    }
-                }
-                Some(Start::Waits(job)) => {
-                    if let Some(lane) = self.lanes.get_mut(&session) {
-                        lane.jobs.push_front(*job);
-                        metrics().queued.inc();
-                    }
-                    self.held.push(session);
-                }
-                Some(Start::Nothing) | None => self.next_of(session),
-            }
-        }
-    }
-
-    /// Turns that wait for an agent are looked at again.
-    fn release(&mut self) {
-        self.ready.extend(self.held.drain(..));
-    }
-
-    /// The session's next turn may run; a lane that is empty is forgotten.
-    fn next_of(&mut self, session: SessionId) {
-        if let Some(lane) = self.lanes.get_mut(&session) {
-            lane.running = false;
-            if lane.jobs.is_empty() {
-                self.lanes.remove(&session);
-            } else {
-                self.ready.push_back(session);
+            match self.start(job) {
+                Start::Runs => self.lanes.runs(&session),
+                Start::Waits(job) => self.lanes.hold(session, *job),
+                Start::Nothing => self.lanes.done(session),
             }
         }
     }
@@ -531,7 +484,7 @@ impl Supervisor {
             self.consumer.send(Command::Finished { partition, epoch, offset });
         }
         self.report_drained(partition);
-        self.next_of(session.clone());
+        self.lanes.done(session.clone());
         let halt = match outcome {
             Ok(_) => return Ok(()),
             Err(halt) => halt,
@@ -569,7 +522,7 @@ impl Supervisor {
             metrics().restarts.with_label_values(&[reason]).inc();
             metrics().claims_lost.inc_by(u64::from(reason == "claim"));
             state.stop(State::Over, self.limits.drain_timeout);
-            self.release();
+            self.lanes.release();
         }
         self.report_drained(partition);
     }
@@ -579,7 +532,7 @@ impl Supervisor {
     /// as we wait, before the session runs here again (rule 22).
     fn revoked(&mut self, partition: i32, epoch: u64) {
         // What waits there is not ours any more.
-        self.release();
+        self.lanes.release();
         match self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
             Some(state) => state.stop(State::Revoked, self.limits.drain_timeout),
             // It was about to be taken over again.
