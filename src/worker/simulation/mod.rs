@@ -74,50 +74,30 @@ fn takeovers_exactly_once() {
     hold(true);
 }
 
-/// Without the rule, a promise is broken.
-fn breaks(rule: Rule, exactly_once: bool) {
-    match histories(0..100_000, exactly_once, Some(rule)) {
-        Ok(told) => panic!("nothing was broken without {rule:?}: {told:?}"),
-        Err((seed, broken)) => println!("without {rule:?}, seed {seed}: {broken}"),
+/// The rules, and the mode that each is left out in.
+const RULES: [(Rule, bool); 8] = [
+    (Rule::FenceInKey, false),
+    (Rule::UniqueClaim, false),
+    (Rule::Floor, false),
+    (Rule::Confirmation, false),
+    (Rule::FinishedTurns, false),
+    (Rule::ReadCommitted, true),
+    (Rule::InitTransactions, true),
+    (Rule::CommittedEnd, true),
+];
+
+#[test]
+fn without_any_one_of_the_rules_a_promise_is_broken() {
+    for (rule, exactly_once) in RULES {
+        match histories(0..100_000, exactly_once, Some(rule)) {
+            Ok(told) => panic!("nothing was broken without {rule:?}: {told:?}"),
+            // That would be the test's own fault, and no promise.
+            Err((seed, broken))
+                if broken.starts_with("a worker stopped") || broken.starts_with("a supervisor") =>
+            {
+                panic!("without {rule:?}, seed {seed}: {broken}")
+            }
+            Err((seed, broken)) => println!("without {rule:?}, seed {seed}: {broken}"),
+        }
     }
-}
-
-#[test]
-fn without_the_fence_in_the_record_key() {
-    breaks(Rule::FenceInKey, false);
-}
-
-#[test]
-fn without_a_claims_unique_key() {
-    breaks(Rule::UniqueClaim, false);
-}
-
-#[test]
-fn without_the_floor() {
-    breaks(Rule::Floor, false);
-}
-
-#[test]
-fn without_the_confirmation() {
-    breaks(Rule::Confirmation, false);
-}
-
-#[test]
-fn without_the_finished_turns_in_the_recovery_point() {
-    breaks(Rule::FinishedTurns, false);
-}
-
-#[test]
-fn without_reading_only_what_was_committed() {
-    breaks(Rule::ReadCommitted, true);
-}
-
-#[test]
-fn without_fencing_the_transactions_before() {
-    breaks(Rule::InitTransactions, true);
-}
-
-#[test]
-fn without_committed_ends_whatever_their_fence() {
-    breaks(Rule::CommittedEnd, true);
 }
