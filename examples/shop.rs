@@ -20,7 +20,7 @@ struct Shop {
     orders: HashMap<String, Order>,
 }
 
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, JsonSchema)]
 struct Order {
     status: &'static str,
     cents: u32,

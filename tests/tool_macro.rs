@@ -5,7 +5,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use turnmill::tool::{Deps, Effect, ErrorKind, Retry, RetryWait, Tool, ToolContext, ToolError};
+use turnmill::tool::{
+    Decimal, Deps, Effect, ErrorKind, Output, Retry, RetryWait, Tool, ToolContext, ToolError,
+};
 use turnmill::turn::{Position, SessionId, TurnId};
 
 /// An alias, as many programs have one.
@@ -23,7 +25,7 @@ struct Address {
     zip: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Quote {
     price: String,
     attempt: u32,
@@ -153,14 +155,14 @@ fn the_options_become_the_spec() {
     assert_eq!(spec.retry, 3.into());
     assert_eq!(spec.timeout, Duration::from_secs(90));
     assert_eq!(spec.effect, Effect::ReadOnly);
-    assert!(!spec.requires_approval);
+    assert!(!spec.requires_approval.is_gated());
     assert!(!spec.blocking);
 
     let spec = Cancel.spec();
     assert_eq!(spec.name, "Cancel-2");
     assert_eq!(spec.description, "Cancel it.");
     assert_eq!(spec.effect, Effect::Writes);
-    assert!(spec.requires_approval);
+    assert!(spec.requires_approval.is_gated());
     assert!(spec.blocking);
 
     let spec = Plain.spec();
@@ -168,7 +170,84 @@ fn the_options_become_the_spec() {
     assert_eq!(spec.retry, Retry::default());
     assert_eq!(spec.timeout, Duration::from_secs(30));
     assert_eq!(spec.effect, Effect::Unmarked);
-    assert!(!spec.requires_approval);
+    assert!(!spec.requires_approval.is_gated());
+}
+
+/// Pay some money back.
+#[turnmill::tool(
+    writes,
+    cache_ttl = "1m",
+    requires_approval = |arguments| arguments["cents"].as_u64() > Some(10_000),
+    approval_timeout = "1h",
+    cost_per_call = "0.0020",
+    deterministic,
+    schema = r#"{"type": "object", "properties": {"cents": {"type": "integer", "maximum": 50000}}}"#,
+)]
+async fn pay_back(cents: u32) -> Result<Option<Paid>> {
+    Ok((cents > 0).then_some(Paid { cents }))
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Paid {
+    #[schemars(range(min = 1))]
+    cents: u32,
+}
+
+/// No type says what this takes or gives.
+#[turnmill::tool(schema = json!({"type": "object", "required": ["any"]}), requires_approval = always)]
+async fn anything(any: Unschemed) -> Result<Output> {
+    Output::of(&any.0.len())
+}
+
+/// It has no schema.
+#[derive(Deserialize)]
+struct Unschemed(String);
+
+fn always(_: &Value) -> Result<bool> {
+    Err(ToolError::fatal("it cannot say"))
+}
+
+#[test]
+fn the_options_of_calls_and_results_become_the_spec() {
+    let spec = PayBack.spec();
+    assert_eq!(spec.cache_ttl, Some(Duration::from_secs(60)));
+    assert_eq!(spec.requires_approval.as_str(), "predicate");
+    assert!(spec.requires_approval.asks(&json!({"cents": 10_001})));
+    assert!(!spec.requires_approval.asks(&json!({"cents": 10_000})));
+    assert_eq!(spec.approval_timeout, Some(Duration::from_secs(3600)));
+    assert_eq!(spec.cost_per_call.to_string(), "0.0020");
+    assert!(spec.deterministic);
+    let schema = json!({"type": "object", "properties": {"cents": {"type": "integer", "maximum": 50000}}});
+    assert_eq!(spec.parameters, schema);
+
+    let spec = Anything.spec();
+    assert_eq!(spec.parameters, json!({"type": "object", "required": ["any"]}));
+    assert!(spec.requires_approval.asks(&json!({})), "what cannot say asks");
+    assert_eq!(spec.output, None);
+
+    let spec = Plain.spec();
+    assert_eq!(spec.cache_ttl, None);
+    assert_eq!(spec.approval_timeout, None);
+    assert_eq!(spec.cost_per_call, Decimal::ZERO);
+    assert!(!spec.deterministic);
+}
+
+#[tokio::test]
+async fn the_return_type_becomes_the_schema_of_results() {
+    let paid = json!({
+        "anyOf": [{"$ref": "#/$defs/Paid"}, {"type": "null"}],
+        "$defs": {
+            "Paid": {
+                "type": "object",
+                "properties": {"cents": {"type": "integer", "format": "uint32", "minimum": 1}},
+                "required": ["cents"],
+            },
+        },
+    });
+    assert_eq!(PayBack.spec().output, Some(paid));
+    assert_eq!(Plain.spec().output, Some(json!({"type": "string"})));
+    assert_eq!(Ask.spec().output, Some(json!({"type": "null"})));
+    assert_eq!(call(Anything, json!({"any": "four"})).await, Ok(json!(4)));
 }
 
 #[tokio::test]

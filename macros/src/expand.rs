@@ -6,11 +6,11 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Attribute, LitStr};
+use syn::{Attribute, LitStr, ReturnType};
 
 use crate::Errors;
 use crate::function::{Argument, Function, Parameters};
-use crate::options::{self, Effect, Options, Retry};
+use crate::options::{self, Approval, Cost, Effect, Options, Retry, Schema};
 
 /// The function, and beside it the tool or what is wrong with it.
 pub(crate) fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
@@ -109,7 +109,12 @@ fn expand(
         (function.attributes.iter()).filter(|a| a.path().is_ident("cfg")).collect();
     let documentation = format!("The tool [`{0}`](fn@{0}).", function.signature.ident.unraw());
     let arguments_type = format_ident!("__TurnmillArguments");
-    let arguments_struct = arguments_struct(&arguments_type, &parameters.arguments);
+    let arguments_struct = arguments_struct(&arguments_type, &parameters.arguments, options.schema.is_none());
+    let schema = match &options.schema {
+        None => quote!(::turnmill::tool::macro_support::parameters::<#arguments_type>()),
+        Some(Schema::Text(text)) => quote!(::turnmill::tool::macro_support::json(#text)),
+        Some(Schema::Value(value)) => quote!(#value),
+    };
     let spec = spec(function, options);
     let context = Ident::new("context", Span::mixed_site());
     let arguments = Ident::new("arguments", Span::mixed_site());
@@ -135,7 +140,7 @@ fn expand(
                         ..::turnmill::tool::Spec::new(
                             #tool,
                             #description,
-                            ::turnmill::tool::macro_support::parameters::<#arguments_type>(),
+                            #schema,
                         )
                     }
                 }
@@ -152,20 +157,25 @@ fn expand(
     }
 }
 
-/// The struct that a call's arguments are read into and that their schema is made of.
-fn arguments_struct(name: &Ident, arguments: &[Argument]) -> TokenStream {
+/// The struct that a call's arguments are read into and, with `derived`, that their schema is made of.
+fn arguments_struct(name: &Ident, arguments: &[Argument], derived: bool) -> TokenStream {
+    let schema = |attribute: &&Attribute| attribute.path().is_ident("schemars");
     let fields = arguments.iter().map(|argument| {
         let Argument { name, ty, attributes, conditions } = argument;
+        let attributes = attributes.iter().filter(|attribute| derived || !schema(attribute));
         let default = (argument.is_optional() && !argument.has_default()).then(|| quote!(#[serde(default)]));
         quote!(#(#conditions)* #(#attributes)* #default #name: #ty)
     });
+    let derived = derived.then(|| {
+        quote! {
+            #[derive(::turnmill::tool::macro_support::schemars::JsonSchema)]
+            #[schemars(crate = "::turnmill::tool::macro_support::schemars")]
+        }
+    });
     quote! {
-        #[derive(
-            ::turnmill::tool::macro_support::serde::Deserialize,
-            ::turnmill::tool::macro_support::schemars::JsonSchema,
-        )]
+        #[derive(::turnmill::tool::macro_support::serde::Deserialize)]
         #[serde(crate = "::turnmill::tool::macro_support::serde", deny_unknown_fields)]
-        #[schemars(crate = "::turnmill::tool::macro_support::schemars")]
+        #derived
         struct #name { #(#fields,)* }
     }
 }
@@ -193,7 +203,31 @@ fn spec(function: &Function, options: &Options) -> TokenStream {
         Effect::ReadOnly => quote!(effect: ::turnmill::tool::Effect::ReadOnly,),
         Effect::Writes => quote!(effect: ::turnmill::tool::Effect::Writes,),
     });
-    let requires_approval = options.requires_approval;
+    let output = match &function.signature.output {
+        ReturnType::Default => None,
+        ReturnType::Type(_, ty) => {
+            let span = function.output_span();
+            Some(quote_spanned!(span=> output: ::turnmill::tool::macro_support::output::<#ty>(),))
+        }
+    };
+    let cache_ttl = options.cache_ttl.map(|ttl| {
+        let ttl = duration(ttl);
+        quote!(cache_ttl: ::core::option::Option::Some(#ttl),)
+    });
+    let approval = options.approval.as_ref().map(|approval| match approval {
+        Approval::Always => quote!(requires_approval: ::turnmill::tool::Approval::Always,),
+        Approval::When(predicate) => {
+            quote!(requires_approval: ::turnmill::tool::Approval::when(#predicate),)
+        }
+    });
+    let approval_timeout = options.approval_timeout.map(|limit| {
+        let limit = duration(limit);
+        quote!(approval_timeout: ::core::option::Option::Some(#limit),)
+    });
+    let cost = options.cost_per_call.map(|Cost { digits, scale }| {
+        quote!(cost_per_call: ::turnmill::tool::Decimal::from_i128_with_scale(#digits, #scale),)
+    });
+    let deterministic = options.deterministic;
     let unknown =
         (options.report).then(|| quote!(on_unknown_outcome: ::turnmill::tool::UnknownOutcome::Report,));
     let blocking = function.signature.asyncness.is_none();
@@ -202,7 +236,12 @@ fn spec(function: &Function, options: &Options) -> TokenStream {
         #timeout
         #effect
         #unknown
-        requires_approval: #requires_approval,
+        #output
+        #cache_ttl
+        #approval
+        #approval_timeout
+        #cost
+        deterministic: #deterministic,
         blocking: #blocking,
     }
 }

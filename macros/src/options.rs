@@ -10,7 +10,7 @@ use syn::{Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token};
 use crate::Errors;
 
 /// Every option, what it takes, and how it is written.
-const ALLOWED: [(&str, &str, &str); 8] = [
+const ALLOWED: [(&str, &str, &str); 13] = [
     (NAME, "a string", "name = \"lookup_order\""),
     (DESCRIPTION, "a string", "description = \"Find an order.\""),
     (
@@ -21,7 +21,20 @@ const ALLOWED: [(&str, &str, &str); 8] = [
     (TIMEOUT, "a duration in a string", "timeout = \"10s\""),
     (READ_ONLY, "no value", "read_only"),
     (WRITES, "no value", "writes"),
-    (REQUIRES_APPROVAL, "no value", "requires_approval"),
+    (
+        SCHEMA,
+        "a JSON text, or an expression that gives a `serde_json::Value`",
+        "schema = json!({\"type\": \"object\"})",
+    ),
+    (CACHE_TTL, "a duration in a string", "cache_ttl = \"5m\""),
+    (
+        REQUIRES_APPROVAL,
+        "no value, or a function of the arguments that says whether to ask",
+        "requires_approval` or `requires_approval = |arguments| arguments[\"cents\"].as_u64() > Some(10_000)",
+    ),
+    (APPROVAL_TIMEOUT, "a duration in a string", "approval_timeout = \"1h\""),
+    (COST_PER_CALL, "a decimal number in a string", "cost_per_call = \"0.002\""),
+    (DETERMINISTIC, "no value", "deterministic"),
     (ON_UNKNOWN_OUTCOME, "\"rerun\" or \"report\"", "on_unknown_outcome = \"report\""),
 ];
 
@@ -31,7 +44,12 @@ const RETRY: &str = "retry";
 const TIMEOUT: &str = "timeout";
 const READ_ONLY: &str = "read_only";
 const WRITES: &str = "writes";
+const SCHEMA: &str = "schema";
+const CACHE_TTL: &str = "cache_ttl";
 const REQUIRES_APPROVAL: &str = "requires_approval";
+const APPROVAL_TIMEOUT: &str = "approval_timeout";
+const COST_PER_CALL: &str = "cost_per_call";
+const DETERMINISTIC: &str = "deterministic";
 const ON_UNKNOWN_OUTCOME: &str = "on_unknown_outcome";
 
 /// The waits of a policy that does not say.
@@ -48,7 +66,12 @@ pub(crate) struct Options {
     pub(crate) retry: Option<Retry>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) effect: Option<Effect>,
-    pub(crate) requires_approval: bool,
+    pub(crate) schema: Option<Schema>,
+    pub(crate) cache_ttl: Option<Duration>,
+    pub(crate) approval: Option<Approval>,
+    pub(crate) approval_timeout: Option<Duration>,
+    pub(crate) cost_per_call: Option<Cost>,
+    pub(crate) deterministic: bool,
     /// Whether a call that may have run is reported instead of run again.
     pub(crate) report: bool,
 }
@@ -58,6 +81,28 @@ pub(crate) struct Options {
 pub(crate) struct Retry {
     pub(crate) max: u32,
     pub(crate) wait: Option<(Duration, Duration)>,
+}
+
+/// What replaces the schema of the arguments.
+pub(crate) enum Schema {
+    /// A JSON text, known to be an object.
+    Text(LitStr),
+    /// Whatever gives a value.
+    Value(Expr),
+}
+
+/// Which calls a person has to approve.
+pub(crate) enum Approval {
+    Always,
+    /// Those that this function of the arguments picks.
+    When(Expr),
+}
+
+/// An exact decimal: the digits, and how many of them stand behind the point.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) digits: i128,
+    pub(crate) scale: u32,
 }
 
 /// What the tool says it does to the world.
@@ -97,6 +142,13 @@ impl Options {
                 errors.push(error);
             }
         }
+        let approval_timeout = seen.iter().find(|word| **word == APPROVAL_TIMEOUT);
+        if let Some(word) = approval_timeout.filter(|_| seen.iter().all(|word| **word != REQUIRES_APPROVAL)) {
+            errors.add(
+                word,
+                "`approval_timeout` is for a tool that `requires_approval`; add it, or leave this out",
+            );
+        }
         options
     }
 
@@ -109,9 +161,16 @@ impl Options {
             READ_ONLY => self.set_effect(Effect::ReadOnly, word, meta)?,
             WRITES => self.set_effect(Effect::Writes, word, meta)?,
             ON_UNKNOWN_OUTCOME => self.report = report(word, meta)?,
+            SCHEMA => self.schema = Some(schema(word, meta)?),
+            CACHE_TTL => self.cache_ttl = Some(duration(CACHE_TTL, "5m", string(word, meta)?)?),
+            REQUIRES_APPROVAL => self.approval = Some(approval(word, meta)?),
+            APPROVAL_TIMEOUT => {
+                self.approval_timeout = Some(duration(APPROVAL_TIMEOUT, "1h", string(word, meta)?)?);
+            }
+            COST_PER_CALL => self.cost_per_call = Some(cost(string(word, meta)?)?),
             _ => {
                 flag(word, meta)?;
-                self.requires_approval = true;
+                self.deterministic = true;
             }
         }
         Ok(())
@@ -208,6 +267,55 @@ fn flag(word: &Ident, meta: &Meta) -> syn::Result<()> {
     match meta {
         Meta::Path(_) => Ok(()),
         Meta::NameValue(_) | Meta::List(_) => Err(wrong_kind(word, meta)),
+    }
+}
+
+/// A text is looked at here; what an expression gives is looked at when the tool is registered.
+fn schema(word: &Ident, meta: &Meta) -> syn::Result<Schema> {
+    let Meta::NameValue(pair) = meta else {
+        return Err(wrong_kind(word, meta));
+    };
+    let Expr::Lit(ExprLit { lit, .. }) = &pair.value else {
+        return Ok(Schema::Value(pair.value.clone()));
+    };
+    let Lit::Str(text) = lit else {
+        return Err(wrong_kind(word, meta));
+    };
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text.value()) {
+        Ok(_) => Ok(Schema::Text(text.clone())),
+        Err(error) => {
+            Err(syn::Error::new_spanned(text, format!("the schema is not the JSON of an object: {error}")))
+        }
+    }
+}
+
+fn approval(word: &Ident, meta: &Meta) -> syn::Result<Approval> {
+    match meta {
+        Meta::Path(_) => Ok(Approval::Always),
+        Meta::NameValue(pair) if !matches!(pair.value, Expr::Lit(_)) => {
+            Ok(Approval::When(pair.value.clone()))
+        }
+        Meta::NameValue(_) | Meta::List(_) => Err(wrong_kind(word, meta)),
+    }
+}
+
+/// At most 28 digits: what the decimal of the record holds exactly.
+fn cost(text: &LitStr) -> syn::Result<Cost> {
+    const DIGITS: usize = 28;
+    let value = text.value();
+    let (whole, fraction) = value.split_once('.').unwrap_or((&value, ""));
+    let plain = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let well_formed = !whole.is_empty() && plain(whole) && plain(fraction) && !value.ends_with('.');
+    let digits = format!("{whole}{fraction}");
+    match (well_formed && digits.len() <= DIGITS, digits.parse(), u32::try_from(fraction.len())) {
+        (true, Ok(digits), Ok(scale)) => Ok(Cost { digits, scale }),
+        _ => {
+            let message = format!(
+                "`cost_per_call` is a decimal number of at most {DIGITS} digits, not less than zero; \
+                 write `cost_per_call = \"0.002\"`"
+            );
+            Err(syn::Error::new_spanned(text, message))
+        }
     }
 }
 

@@ -130,7 +130,7 @@ impl Shown<'_> {
             "name": spec.name,
             "agents": self.agents,
             "effect": self.effect(),
-            "requires_approval": spec.requires_approval,
+            "requires_approval": spec.requires_approval.is_gated(),
             "anthropic": definition.to_anthropic(),
             "openai": definition.to_openai(),
         })
@@ -141,7 +141,7 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = &self.tool.spec;
         let agents = if self.agents.is_empty() { "no agent".into() } else { self.agents.join(", ") };
-        let approval = if spec.requires_approval { ", requires approval" } else { "" };
+        let approval = if spec.requires_approval.is_gated() { ", requires approval" } else { "" };
         let about = spec.description.lines().next().unwrap_or_default();
         write!(f, "tool {} ({}{approval}; {agents}): {about}", spec.name, self.effect())
     }

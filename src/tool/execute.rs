@@ -88,7 +88,10 @@ async fn run_once(
     let task = tokio::spawn(call.instrument(span));
     let name = &tool.spec.name;
     match tokio::time::timeout(tool.spec.timeout, AbortOnDropHandle::new(task)).await {
-        Ok(Ok(Ok(output))) => Ok(output),
+        Ok(Ok(Ok(output))) => match tool.check_result(&output) {
+            Ok(()) => Ok(output),
+            Err(failure) => Err(Fault { failure, retryable: false }),
+        },
         Ok(Ok(Err(error))) => Err(fault(name, &error)),
         Ok(Err(join)) => {
             tracing::error!(tool = name, attempt, code = code::TOOL_PANICKED, error = %join, "tool panicked");

@@ -15,10 +15,13 @@ use super::{Output, ToolError};
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
     label = "not a `Result`",
-    note = "a tool returns `Result<T, E>`, where `T` implements `serde::Serialize` and `E` is `ToolError` or any \
-            error"
+    note = "a tool returns `Result<T, E>`, where `T` implements `serde::Serialize` and `schemars::JsonSchema` and `E` \
+            is `ToolError` or any error"
 )]
 pub trait ToolResult {
+    /// The schema of a result; none where anything will do.
+    fn schema() -> Option<Value>;
+
     /// The result as a call's outcome.
     ///
     /// # Errors
@@ -26,11 +29,33 @@ pub trait ToolResult {
     fn into_output(self) -> Result<Output, ToolError>;
 }
 
-impl<T: Serialize, E: Failure> ToolResult for Result<T, E> {
+impl<T: Returns, E: Failure> ToolResult for Result<T, E> {
+    fn schema() -> Option<Value> {
+        let settings = schemars::generate::SchemaSettings::draft2020_12()
+            .with(|settings| settings.meta_schema = None)
+            .for_serialize();
+        let mut schema = settings.into_generator().into_root_schema_for::<T>();
+        schema.remove("title");
+        let schema = schema.to_value();
+        (schema != json!(true) && schema != json!({})).then_some(schema)
+    }
+
     fn into_output(self) -> Result<Output, ToolError> {
         Output::of(&self.map_err(Into::into)?)
     }
 }
+
+/// The value of a tool function, with a better explanation where it is none.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a value that a tool can return",
+    label = "not both `serde::Serialize` and `schemars::JsonSchema`",
+    note = "results are written as JSON and held against the schema of their type: derive both; what has no schema can \
+            be returned as a `turnmill::tool::Output` or a `serde_json::Value`"
+)]
+pub trait Returns: Serialize + schemars::JsonSchema {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + schemars::JsonSchema> Returns for T {}
 
 /// The error of a tool function: `Into<ToolError>`, with a better explanation where it is not.
 #[diagnostic::on_unimplemented(
@@ -54,6 +79,16 @@ pub fn parameters<T: schemars::JsonSchema>() -> Value {
     // Some providers refuse an object schema without it.
     schema.ensure_object().entry("properties").or_insert_with(|| json!({}));
     schema.to_value()
+}
+
+/// The JSON Schema of a tool's results.
+pub fn output<R: ToolResult>() -> Option<Value> {
+    R::schema()
+}
+
+/// The value of a text that the macro has seen to be JSON.
+pub fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
 }
 
 /// The arguments as the struct that the macro wrote for them.

@@ -1,6 +1,8 @@
 //! `Output`: a tool's result, known to be JSON.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::error::ErrorKind;
@@ -37,6 +39,27 @@ impl Output {
     /// The canonical JSON as a raw value.
     pub fn to_raw(&self) -> Option<Box<RawValue>> {
         RawValue::from_string(self.0.clone()).ok()
+    }
+}
+
+impl Serialize for Output {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        RawValue::from_string(self.0.clone()).map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+/// Anything: what makes it has checked it, or nobody has.
+impl schemars::JsonSchema for Output {
+    fn schema_name() -> Cow<'static, str> {
+        "Output".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        true.into()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Spec, Tool};
+use super::{Output, Spec, Tool};
 use crate::turn::{Definition, Failure, code};
 
 /// A tool that cannot be registered.
@@ -18,14 +18,21 @@ pub enum RegistryError {
     /// Two tools have one name.
     #[error("two tools are called {0:?}; a name must be unique")]
     Duplicate(String),
-    /// The schema of the arguments cannot be used.
-    #[error("the schema of tool {name:?} cannot be used: {why}")]
+    /// The schema of the arguments or of the results cannot be used.
+    #[error("the schema of the {what} of tool {name:?} cannot be used: {why}")]
     Schema {
         /// The tool.
         name: String,
+        /// `arguments` or `results`.
+        what: &'static str,
         /// What is wrong with it.
         why: String,
     },
+    /// Specification P, "Options": there is nothing that could time out.
+    #[error(
+        "tool {0:?} has an approval_timeout and requires no approval; add the one or leave out the other"
+    )]
+    ApprovalTimeout(String),
 }
 
 /// A registered tool: the tool, what it declared, and its compiled schema.
@@ -36,7 +43,8 @@ pub struct Registered {
     pub spec: Spec,
     /// What a model is told about it.
     pub definition: Arc<Definition>,
-    validator: jsonschema::Validator,
+    arguments: jsonschema::Validator,
+    results: Option<jsonschema::Validator>,
 }
 
 impl Registered {
@@ -45,24 +53,52 @@ impl Registered {
     /// # Errors
     /// `invalid_arguments`, naming each place and what is wrong there, at most five of them.
     pub fn check(&self, arguments: &Value) -> Result<(), Failure> {
-        const SHOWN: usize = 5;
-        let mut problems: Vec<String> = (self.validator.iter_errors(arguments))
-            .take(SHOWN + 1)
-            .map(|e| match e.instance_path().as_str() {
-                "" => e.to_string(),
-                path => format!("{path}: {e}"),
-            })
-            .collect();
-        if problems.is_empty() {
-            return Ok(());
-        }
-        if problems.len() > SHOWN {
-            problems.truncate(SHOWN);
-            problems.push("and more".into());
-        }
-        let message = format!("invalid arguments for {}: {}", self.spec.name, problems.join("; "));
-        Err(Failure::new(code::INVALID_ARGUMENTS, message))
+        problems(&self.arguments, arguments).map_err(|problems| {
+            let message = format!("invalid arguments for {}: {problems}", self.spec.name);
+            Failure::new(code::INVALID_ARGUMENTS, message)
+        })
     }
+
+    /// Checks a result against the schema of results, where the tool has one; `null` is a result like any other
+    /// (specification A, "Declaring a tool").
+    ///
+    /// # Errors
+    /// `invalid_result`, like [`Self::check`].
+    pub fn check_result(&self, output: &Output) -> Result<(), Failure> {
+        let Some(validator) = &self.results else {
+            return Ok(());
+        };
+        let held = match serde_json::from_str(output.as_json()) {
+            Ok(value) => problems(validator, &value),
+            // A number beyond every range.
+            Err(error) => Err(error.to_string()),
+        };
+        held.map_err(|problems| {
+            let message =
+                format!("the result of tool {} does not hold against its schema: {problems}", self.spec.name);
+            Failure::new(code::INVALID_RESULT, message)
+        })
+    }
+}
+
+/// The places where a value does not hold, and what is wrong there.
+fn problems(validator: &jsonschema::Validator, value: &Value) -> Result<(), String> {
+    const SHOWN: usize = 5;
+    let mut problems: Vec<String> = (validator.iter_errors(value))
+        .take(SHOWN + 1)
+        .map(|e| match e.instance_path().as_str() {
+            "" => e.to_string(),
+            path => format!("{path}: {e}"),
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    if problems.len() > SHOWN {
+        problems.truncate(SHOWN);
+        problems.push("and more".into());
+    }
+    Err(problems.join("; "))
 }
 
 impl fmt::Debug for Registered {
@@ -71,7 +107,7 @@ impl fmt::Debug for Registered {
     }
 }
 
-/// The tools of a process, in the order of their registration.
+/// The tools of a process, in the order of their registration. A clone is a snapshot: neither changes with the other.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     tools: Vec<Arc<Registered>>,
@@ -96,12 +132,28 @@ impl Registry {
         if self.by_name.contains_key(&spec.name) {
             return Err(RegistryError::Duplicate(spec.name));
         }
-        let validator = jsonschema::validator_for(&spec.parameters)
-            .map_err(|e| RegistryError::Schema { name: spec.name.clone(), why: e.to_string() })?;
+        if spec.approval_timeout.is_some() && !spec.requires_approval.is_gated() {
+            return Err(RegistryError::ApprovalTimeout(spec.name));
+        }
+        let bad = |what, why| RegistryError::Schema { name: spec.name.clone(), what, why };
+        if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
+            let why = "arguments are an object, so it says `\"type\": \"object\"`";
+            return Err(bad("arguments", why.into()));
+        }
+        let compile =
+            |what, schema| jsonschema::validator_for(schema).map_err(|error| bad(what, error.to_string()));
+        let arguments = compile("arguments", &spec.parameters)?;
+        let results = spec.output.as_ref().map(|schema| compile("results", schema)).transpose()?;
         let definition = Arc::new(Definition::new(&spec.name, &spec.description, spec.parameters.clone()));
         self.by_name.insert(spec.name.clone(), self.tools.len());
-        self.tools.push(Arc::new(Registered { tool, spec, definition, validator }));
+        self.tools.push(Arc::new(Registered { tool, spec, definition, arguments, results }));
         Ok(())
+    }
+
+    /// Takes every tool out, for tests. What was cloned from the registry before, and a worker that was built from
+    /// it, keeps its tools (specification A, "Registry helpers").
+    pub fn reset(&mut self) {
+        *self = Self::default();
     }
 
     /// The tool of this name.
@@ -208,10 +260,57 @@ mod tests {
         register("a-Z_9", json!({"type": "object"})).unwrap();
         let twice = register("a-Z_9", json!({"type": "object"}));
         assert!(matches!(twice, Err(RegistryError::Duplicate(_))), "{twice:?}");
-        let no_schema = register("b", json!({"type": 7}));
-        assert!(matches!(no_schema, Err(RegistryError::Schema { .. })), "{no_schema:?}");
+        for schema in [
+            json!({"type": 7}),
+            json!({"type": "dict"}),
+            json!({}),
+            json!(true),
+            json!({"type": "object", "properties": {"a": {"type": "float"}}}),
+            json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/a.json"}}}),
+        ] {
+            let refused = register("b", schema.clone());
+            assert!(matches!(refused, Err(RegistryError::Schema { .. })), "{schema}: {refused:?}");
+        }
         let names: Vec<_> = registry.iter().map(|tool| tool.spec.name.as_str()).collect();
         assert_eq!(names, ["a-Z_9"]);
+    }
+
+    #[test]
+    fn a_snapshot_and_the_registry_do_not_change_with_each_other() {
+        let names = |registry: &Registry| registry.iter().map(|t| t.spec.name.clone()).collect::<Vec<_>>();
+        let tool = |name| Arc::new(Named(name, json!({"type": "object"})));
+        let mut registry = Registry::new();
+        registry.register(tool("b")).unwrap();
+        registry.register(tool("a")).unwrap();
+        let mut snapshot = registry.clone();
+        registry.register(tool("c")).unwrap();
+        snapshot.register(tool("d")).unwrap();
+        assert_eq!(names(&registry), ["b", "a", "c"]);
+        assert_eq!(names(&snapshot), ["b", "a", "d"]);
+        registry.reset();
+        assert!(names(&registry).is_empty() && registry.get("a").is_none());
+        assert!(snapshot.get("a").is_some());
+        registry.register(tool("a")).unwrap();
+        assert_eq!(names(&registry), ["a"]);
+    }
+
+    #[test]
+    fn results_are_held_against_their_schema_null_too() {
+        let text = |schema: Value| {
+            let tool = Spec::new("t", "A tool.", json!({"type": "object"}))
+                .output(schema)
+                .tool(async |_: ToolContext, _: Value| -> Result<(), ToolError> { Ok(()) });
+            let mut registry = Registry::new();
+            registry.register(Arc::new(tool)).map(|()| Arc::clone(registry.get("t").unwrap()))
+        };
+        let tool = text(json!({"type": "object", "required": ["id"]})).unwrap();
+        assert!(tool.check_result(&Output::of(&json!({"id": 1})).unwrap()).is_ok());
+        let null = tool.check_result(&Output::of(&()).unwrap()).unwrap_err();
+        assert_eq!(null.code, code::INVALID_RESULT);
+        let expected =
+            "the result of tool t does not hold against its schema: null is not of type \"object\"";
+        assert_eq!(null.message, expected);
+        assert!(matches!(text(json!({"type": 7})), Err(RegistryError::Schema { what: "results", .. })));
     }
 
     #[test]

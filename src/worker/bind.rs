@@ -102,7 +102,7 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
             }
         }
         let tools = registry.pick(&agent.tools);
-        let gated = tools.iter().filter(|tool| tool.spec.requires_approval);
+        let gated = tools.iter().filter(|tool| tool.spec.requires_approval.is_gated());
         bound.refusals.extend(gated.map(|tool| Refusal {
             agent: Some(agent.name.clone()),
             tool: tool.spec.name.clone(),
@@ -211,7 +211,7 @@ impl BoundAgent {
             if !own && !self.turn_tools.iter().any(|pattern| pattern.matches(name)) {
                 return Err(refuse(name, "which its agent's turn_tools does not allow"));
             }
-            if tool.spec.requires_approval {
+            if tool.spec.requires_approval.is_gated() {
                 return Err(refuse(name, "which requires approval, and a worker cannot wait for a person"));
             }
         }

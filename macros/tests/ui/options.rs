@@ -76,4 +76,29 @@ async fn longer() -> Result<(), ToolError> {
     Ok(())
 }
 
+/// What is called what, and looked at here.
+#[turnmill_macros::tool(
+    requires_approval = true,
+    schema = r#"{"type": }"#,
+    cost_per_call = 0.002,
+    cache_ttl = "soon",
+    deterministic = "yes",
+    approval_timeout = "0s"
+)]
+async fn more() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// Nothing could time out.
+#[turnmill_macros::tool(approval_timeout = "1h", schema = 7, cost_per_call = "-1")]
+async fn nobody() -> Result<(), ToolError> {
+    Ok(())
+}
+
+/// An object's schema, and no more digits than there are.
+#[turnmill_macros::tool(schema = "[]", cost_per_call = "0.00000000000000000000000000001")]
+async fn digits() -> Result<(), ToolError> {
+    Ok(())
+}
+
 fn main() {}
