@@ -29,10 +29,15 @@ impl Backoff {
         })
     }
 
-    /// Waits for the next try. Cancel safe: a wait that is cut short counts as one.
-    pub(crate) async fn wait(&mut self) {
+    /// How long to wait for the next try.
+    pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.0.next_backoff().unwrap_or(self.0.max_interval);
         // Spreading may go beyond.
-        tokio::time::sleep(pause.min(self.0.max_interval)).await;
+        pause.min(self.0.max_interval)
+    }
+
+    /// Waits for the next try. Cancel safe: a wait that is cut short counts as one.
+    pub(crate) async fn wait(&mut self) {
+        tokio::time::sleep(self.pause()).await;
     }
 }

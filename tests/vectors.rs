@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use turnmill::record::StepEvent;
 use turnmill::turn::{
-    CallResult, Definition, Engine, Failure, Hash, IdempotencyKey, Limits, Next, Outcome, Position,
-    SessionId, Setup, TurnId, canonical, code,
+    CallResult, Definition, Engine, Failure, Hash, IdempotencyKey, Limits, Next, OnToolError, Outcome,
+    Position, SessionId, Setup, TurnId, canonical, code,
 };
 
 /// The version of every format here.
@@ -133,6 +133,7 @@ fn play(vector: &Value) {
         input: serde_json::from_value(vector["input"].clone()).unwrap(),
         tools,
         limits: Limits { max_tool_calls: 32 },
+        on_tool_error: OnToolError::TellModel,
     });
     for (number, step) in list(&vector["steps"]).enumerate() {
         let Next::Model { position, input } = engine.next() else {
@@ -158,8 +159,13 @@ fn play(vector: &Value) {
     assert_eq!(serde_json::to_value(engine.messages()).unwrap(), vector["messages"], "{title}");
     // The hash after the last message, as the engine would say it of one more reply.
     let end = engine.messages().to_vec();
-    let again =
-        Engine::new(Setup { system: None, input: end, tools: vec![], limits: Limits { max_tool_calls: 1 } });
+    let again = Engine::new(Setup {
+        system: None,
+        input: end,
+        tools: vec![],
+        limits: Limits { max_tool_calls: 1 },
+        on_tool_error: OnToolError::TellModel,
+    });
     let Next::Model { input, .. } = again.next() else { panic!("{title}: {:?}", again.next()) };
     assert_eq!(input.as_str(), text(&vector["end"]), "{title}, at its end");
     if vector["steps"].as_array().unwrap().last().unwrap()["calls"] == json!([]) {

@@ -103,9 +103,10 @@ pub(crate) fn usage(result: &TurnResult) -> String {
     text
 }
 
-/// `code: message`.
+/// `code: message`, and in brackets what only the operator is told.
 pub(crate) fn failure(failure: &Failure) -> String {
-    format!("{}: {}", failure.code, failure.message)
+    let detail = failure.detail.as_ref().map(|detail| format!(" ({detail})"));
+    format!("{}: {}{}", failure.code, failure.message, detail.unwrap_or_default())
 }
 
 fn detail(event: &StepEvent) -> String {

@@ -41,6 +41,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::tool::Pattern;
+use crate::turn::OnToolError;
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -228,6 +229,10 @@ pub struct Agent {
     /// How many tool calls a turn may make, the refused ones too. Default 32, at least 1.
     #[serde(default = "default_max_tool_calls")]
     pub max_tool_calls: NonZeroU32,
+    /// What becomes of a turn when a tool fails: with `tell_model` the model reads the error and goes on, with
+    /// `fail_turn` the turn fails. Default `tell_model`.
+    #[serde(default)]
+    pub on_tool_error: OnToolError,
     /// How long a turn may take, from the timestamp of its record; it fails at the next step boundary after that.
     /// A turn's own `deadline_ms` goes before it. Default `24h`.
     #[serde(default = "default_max_duration", with = "humantime_serde")]
@@ -256,6 +261,7 @@ impl Agent {
             tools: Vec::new(),
             turn_tools: Vec::new(),
             max_tool_calls: default_max_tool_calls(),
+            on_tool_error: OnToolError::default(),
             max_duration: default_max_duration(),
             script: None,
         }
@@ -279,6 +285,13 @@ impl Agent {
     #[must_use]
     pub fn turn_tools<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
         self.turn_tools = patterns.into_iter().map(Pattern::new).collect();
+        self
+    }
+
+    /// What becomes of a turn when a tool fails.
+    #[must_use]
+    pub fn on_tool_error(mut self, what: OnToolError) -> Self {
+        self.on_tool_error = what;
         self
     }
 

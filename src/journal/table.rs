@@ -32,6 +32,8 @@ pub(crate) struct Output {
 pub(crate) struct TurnLog {
     /// Per position: content beats a start, and the first content wins.
     pub steps: HashMap<Position, Recorded<Content>>,
+    /// The hashes of the arguments of recorded calls, where the events say them: which input has changed.
+    pub arguments: HashMap<Position, Hash>,
     /// The number of the last attempt at the turn.
     pub starts: u32,
     /// Whether the start of the first attempt is there: nothing before it can be.
@@ -226,6 +228,9 @@ impl TurnLog {
         }
         if event.kind != EventType::ToolStart {
             self.died.clear();
+        }
+        if let Some(arguments) = event.arguments_hash.clone() {
+            self.arguments.insert(position.clone(), arguments);
         }
         let record = match event.kind {
             EventType::ToolStart => Recorded::Started { input, attempt: event.attempt.unwrap_or(1) },

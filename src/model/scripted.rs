@@ -129,7 +129,7 @@ impl Model for Scripted {
                 return Err(Failure::new(code::MODEL_ERROR, message));
             }
             Some(ScriptedError::Coded { code, message }) => {
-                return Err(Failure { code: code.into(), message });
+                return Err(Failure { code: code.into(), message, detail: None });
             }
             None => {}
         }

@@ -1,15 +1,24 @@
 //! `ToolError`: why a tool failed, and what that means for the call and the turn.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Why a tool failed.
 ///
-/// `?` turns any error into a retryable one. The text goes to the model, so it should say what the model
-/// can do about it; keep secrets out of it.
+/// `?` turns any error into a retryable one. Its text goes to the model and to the operator, unless
+/// [`ToolError::for_model`] gives the model one of its own: what the model can do about it, without what it must not
+/// read.
+///
+/// ```
+/// # use turnmill::tool::ToolError;
+/// let error = ToolError::permanent("account 17 of db-3 is locked").for_model("The account is locked.");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolError {
     kind: ErrorKind,
     message: String,
+    for_model: Option<String>,
+    retry_after: Option<Duration>,
 }
 
 /// What an error means.
@@ -17,6 +26,8 @@ pub struct ToolError {
 pub enum ErrorKind {
     /// Tried again as often as the tool's `retry` says; then the model reads the error.
     Retryable,
+    /// Never retried, the model reads the error.
+    Permanent,
     /// The arguments are wrong in a way that their schema does not say: never retried, the model reads
     /// the error.
     InvalidArguments,
@@ -34,7 +45,12 @@ impl ToolError {
         Self::of(ErrorKind::Retryable, message)
     }
 
-    /// An error that no retry can mend: the turn fails.
+    /// An error that no retry can mend, and that the model may find a way around.
+    pub fn permanent(message: impl fmt::Display) -> Self {
+        Self::of(ErrorKind::Permanent, message)
+    }
+
+    /// An error that neither a retry nor the model can mend: the turn fails.
     pub fn fatal(message: impl fmt::Display) -> Self {
         Self::of(ErrorKind::Fatal, message)
     }
@@ -50,7 +66,23 @@ impl ToolError {
     }
 
     pub(super) fn of(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        Self { kind, message: message.to_string() }
+        Self { kind, message: message.to_string(), for_model: None, retry_after: None }
+    }
+
+    /// What the model reads, and a result of the turn says, instead of the error's own text, which events, logs and
+    /// dead letters keep.
+    #[must_use]
+    pub fn for_model(mut self, text: impl fmt::Display) -> Self {
+        self.for_model = Some(text.to_string());
+        self
+    }
+
+    /// No retry before this time is over, as a server's `Retry-After` asks. Longer than the longest wait that the tool
+    /// allows: there is no retry.
+    #[must_use]
+    pub fn retry_after(mut self, pause: Duration) -> Self {
+        self.retry_after = Some(pause);
+        self
     }
 
     /// What the error means.
@@ -58,9 +90,19 @@ impl ToolError {
         self.kind
     }
 
-    /// What happened.
+    /// What happened, for the operator.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// What the model reads, where that is something else.
+    pub fn model_message(&self) -> Option<&str> {
+        self.for_model.as_deref()
+    }
+
+    /// How long a retry has to wait at least.
+    pub fn pause(&self) -> Option<Duration> {
+        self.retry_after
     }
 }
 

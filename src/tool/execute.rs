@@ -1,6 +1,7 @@
 //! One call of a tool: its timeout, its retries, its panics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
@@ -39,25 +40,15 @@ pub async fn execute(
             Ok(output) => {
                 return Execution { result: Ok(output), attempts: attempt };
             }
-            Err(fault) if retries == 0 || !fault.retryable => {
-                return Execution { result: Err(fault.failure), attempts: attempt };
-            }
-            Err(fault) => {
-                tracing::info!(
-                    tool = tool.spec.name,
-                    attempt,
-                    code = %fault.failure.code,
-                    error = fault.failure.message,
-                    "tool failed, trying again"
-                );
-                if let Some(waits) = &mut waits {
-                    tokio::select! {
-                        () = waits.wait() => {}
-                        // Nobody wants another attempt.
-                        () = context.cancelled() => {
-                            return Execution { result: Err(fault.failure), attempts: attempt };
-                        }
-                    }
+            Err(Fault { failure, retryable, retry_after }) => {
+                let asked = retry_after.unwrap_or_default();
+                let again = retries > 0 && retryable && asked <= tool.spec.retry.longest_wait();
+                let (code, error) = (failure.code.as_ref(), failure.for_operator());
+                tracing::info!(tool = tool.spec.name, attempt, code, error, again, "tool failed");
+                let pause = asked.max(waits.as_mut().map(Backoff::pause).unwrap_or_default());
+                // A call that nobody wants any longer is not tried again.
+                if !again || !waited(pause, context).await {
+                    return Execution { result: Err(failure), attempts: attempt };
                 }
             }
         }
@@ -66,9 +57,27 @@ pub async fn execute(
     }
 }
 
+/// Waits, if there is anything to wait for. False: the call was cancelled meanwhile.
+async fn waited(pause: Duration, context: &ToolContext) -> bool {
+    if pause.is_zero() {
+        return true;
+    }
+    tokio::select! {
+        () = tokio::time::sleep(pause) => true,
+        () = context.cancelled() => false,
+    }
+}
+
 struct Fault {
     failure: Failure,
     retryable: bool,
+    retry_after: Option<Duration>,
+}
+
+impl Fault {
+    fn new(code: &'static str, message: String, retryable: bool) -> Self {
+        Self { failure: Failure::new(code, message), retryable, retry_after: None }
+    }
 }
 
 async fn run_once(
@@ -90,45 +99,36 @@ async fn run_once(
     match tokio::time::timeout(tool.spec.timeout, AbortOnDropHandle::new(task)).await {
         Ok(Ok(Ok(output))) => match tool.check_result(&output) {
             Ok(()) => Ok(output),
-            Err(failure) => Err(Fault { failure, retryable: false }),
+            Err(failure) => Err(Fault { failure, retryable: false, retry_after: None }),
         },
         Ok(Ok(Err(error))) => Err(fault(name, &error)),
         Ok(Err(join)) => {
             tracing::error!(tool = name, attempt, code = code::TOOL_PANICKED, error = %join, "tool panicked");
-            Err(Fault {
-                failure: Failure::new(code::TOOL_PANICKED, format!("tool {name} failed unexpectedly")),
-                retryable: true,
-            })
+            Err(Fault::new(code::TOOL_PANICKED, format!("tool {name} failed unexpectedly"), true))
         }
         Err(_) => {
             let limit = humantime::format_duration(tool.spec.timeout);
-            Err(Fault {
-                failure: Failure::new(
-                    code::TOOL_TIMEOUT,
-                    format!("tool {name} did not answer within {limit}"),
-                ),
-                // Its thread cannot be stopped: a retry would run beside it (specification P, "Options").
-                retryable: !tool.spec.blocking,
-            })
+            let message = format!("tool {name} did not answer within {limit}");
+            // Its thread cannot be stopped: a retry would run beside it (specification P, "Options").
+            Err(Fault::new(code::TOOL_TIMEOUT, message, !tool.spec.blocking))
         }
     }
 }
 
 fn fault(name: &str, error: &ToolError) -> Fault {
-    let text = error.message();
-    let failure = match error.kind() {
-        ErrorKind::Retryable => Failure::new(code::TOOL_ERROR, text),
-        ErrorKind::InvalidArguments => {
-            Failure::new(code::INVALID_ARGUMENTS, format!("invalid arguments for {name}: {text}"))
+    let (code, before) = match error.kind() {
+        ErrorKind::Retryable | ErrorKind::Permanent => (code::TOOL_ERROR, String::new()),
+        ErrorKind::InvalidArguments => (code::INVALID_ARGUMENTS, format!("invalid arguments for {name}: ")),
+        ErrorKind::InvalidResult => {
+            (code::INVALID_RESULT, format!("the result of tool {name} cannot be written as JSON: "))
         }
-        ErrorKind::InvalidResult => Failure::new(
-            code::INVALID_RESULT,
-            format!("the result of tool {name} cannot be written as JSON: {text}"),
-        ),
-        ErrorKind::Fatal => Failure::new(code::TOOL_FATAL, format!("tool {name}: {text}")),
-        ErrorKind::Poison => Failure::new(code::POISON, format!("tool {name}: {text}")),
+        ErrorKind::Fatal => (code::TOOL_FATAL, format!("tool {name}: ")),
+        ErrorKind::Poison => (code::POISON, format!("tool {name}: ")),
     };
-    Fault { failure, retryable: error.kind() == ErrorKind::Retryable }
+    let text = error.model_message().unwrap_or(error.message());
+    let mut failure = Failure::new(code, format!("{before}{text}"));
+    failure.detail = error.model_message().map(|_| error.message().to_owned());
+    Fault { failure, retryable: error.kind() == ErrorKind::Retryable, retry_after: error.pause() }
 }
 
 #[cfg(test)]

@@ -21,6 +21,13 @@ pub struct RetryWait {
     pub max_delay: Duration,
 }
 
+impl Retry {
+    /// The longest wait that a tool may ask for by [`super::ToolError::retry_after`]: the policy's, or a minute.
+    pub fn longest_wait(&self) -> Duration {
+        self.wait.map_or(Duration::from_secs(60), |wait| wait.max_delay)
+    }
+}
+
 impl From<u32> for Retry {
     fn from(max: u32) -> Self {
         Self { max, wait: None }

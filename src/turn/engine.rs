@@ -78,6 +78,29 @@ pub struct Setup {
     pub tools: Vec<Arc<Definition>>,
     /// How much the turn may do.
     pub limits: Limits,
+    /// What becomes of the turn when a tool fails.
+    pub on_tool_error: OnToolError,
+}
+
+/// What becomes of a turn when a tool fails. What the model itself gets wrong always goes back to the model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnToolError {
+    /// The model reads the error, and the turn goes on.
+    #[default]
+    TellModel,
+    /// The turn fails with the code of the failure, once the other calls of the reply have ended.
+    FailTurn,
+}
+
+impl OnToolError {
+    fn ends_the_turn(self, code: &str) -> bool {
+        let of_the_model = [code::UNKNOWN_TOOL, code::INVALID_ARGUMENTS, code::REPLY_TRUNCATED];
+        match self {
+            Self::TellModel => matches!(code, code::POISON | code::TOOL_FATAL),
+            Self::FailTurn => !of_the_model.contains(&code),
+        }
+    }
 }
 
 /// What to do next.
@@ -107,8 +130,40 @@ pub struct Call {
     pub raw_arguments: String,
     /// The hash of its arguments and of its tool's definition.
     pub input: Hash,
+    /// Whether a tool of its name is offered.
+    pub offered: bool,
     /// Whether it may run.
     pub plan: CallPlan,
+}
+
+impl Call {
+    /// The hash of the canonical arguments, where they are an object.
+    pub fn arguments_hash(&self) -> Option<Hash> {
+        match &self.plan {
+            CallPlan::Run(arguments) => Some(Hash::of_bytes(arguments.canonical.as_bytes())),
+            CallPlan::Answer(_) => None,
+        }
+    }
+
+    /// What makes the call's input another one than that which was recorded, whose hash and, if it is known, whose
+    /// arguments' hash are these.
+    pub fn what_changed(&self, recorded: &Hash, arguments: Option<&Hash>) -> &'static str {
+        if !self.offered {
+            return "the tool is no longer offered";
+        }
+        let unknown =
+            Input { arguments: None, arguments_raw: Some(&self.raw_arguments), name: &self.name, tool: None };
+        if hash_of(&unknown) == *recorded {
+            return "the tool was not offered then, and is now";
+        }
+        match (arguments, self.arguments_hash()) {
+            (Some(then), Some(now)) if *then == now => {
+                "the description or the schema of the tool has changed"
+            }
+            (Some(_), _) => "the arguments have changed",
+            (None, _) => "the arguments, or the description or the schema of the tool, have changed",
+        }
+    }
 }
 
 /// Whether a call may run.
@@ -137,6 +192,7 @@ pub enum Outcome {
 pub struct Engine {
     tools: Vec<Arc<Definition>>,
     limits: Limits,
+    on_tool_error: OnToolError,
     messages: Vec<Message>,
     hash: Hash,
     call_ids: HashSet<String>,
@@ -159,6 +215,7 @@ impl Engine {
         let mut engine = Self {
             tools: setup.tools,
             limits: setup.limits,
+            on_tool_error: setup.on_tool_error,
             messages: Vec::new(),
             hash: Hash::of_bytes(b""),
             call_ids: HashSet::new(),
@@ -233,7 +290,7 @@ impl Engine {
         };
         for ((call, id), result) in calls.into_iter().zip(ids).zip(&results) {
             if let Err(failure) = &result.result
-                && matches!(failure.code.as_ref(), code::POISON | code::TOOL_FATAL)
+                && self.on_tool_error.ends_the_turn(&failure.code)
             {
                 self.end_before_others(Outcome::Failed(failure.clone()));
             }
@@ -311,7 +368,8 @@ impl Engine {
             },
         };
         let input = call_input(&call, tool.map(|tool| &**tool), &plan);
-        Call { position, name: call.name, raw_arguments: call.arguments, input, plan }
+        let offered = tool.is_some();
+        Call { position, name: call.name, raw_arguments: call.arguments, input, offered, plan }
     }
 
     /// The exact text of specification P, "Unknown tool names".
@@ -331,19 +389,20 @@ fn chain(so_far: &Hash, message: &Message) -> Hash {
     hash_of(&(so_far, message))
 }
 
-/// A call's input: its arguments and the definition of its own tool, so that a changed tool which the
-/// turn never called does not matter.
+/// What is hashed as a call's input: its arguments and the definition of its own tool, so that a changed tool which
+/// the turn never called does not matter.
+#[derive(Serialize)]
+struct Input<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_raw: Option<&'a str>,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<&'a Hash>,
+}
+
 fn call_input(call: &ReplyCall, tool: Option<&Definition>, plan: &CallPlan) -> Hash {
-    #[derive(Serialize)]
-    struct Input<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        arguments: Option<&'a RawValue>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        arguments_raw: Option<&'a str>,
-        name: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        tool: Option<&'a Hash>,
-    }
     let arguments = match plan {
         CallPlan::Run(arguments) => serde_json::from_str(&arguments.canonical).ok(),
         CallPlan::Answer(_) => None,

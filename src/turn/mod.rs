@@ -27,7 +27,7 @@ mod step;
 
 pub use arguments::Arguments;
 pub use canonical::Hash;
-pub use engine::{Call, CallPlan, Definition, Engine, Limits, Next, Outcome, Setup};
+pub use engine::{Call, CallPlan, Definition, Engine, Limits, Next, OnToolError, Outcome, Setup};
 pub use id::{InvalidId, SessionId, TurnId};
 pub use key::IdempotencyKey;
 pub use message::{CallResult, Message, Reply, ReplyCall, StopReason, ToolCall, Usage};
@@ -44,13 +44,28 @@ use std::borrow::Cow;
 pub struct Failure {
     /// A stable `snake_case` code.
     pub code: Cow<'static, str>,
-    /// What happened, where and why, for a person.
+    /// What happened, where and why, for a person; of a call, for the model.
     pub message: String,
+    /// What the operator reads beside it, where that is something else. On events, in logs and on dead letters; never
+    /// in a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 impl Failure {
     /// A failure with this code and text.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code: Cow::Borrowed(code), message: message.into() }
+        Self { code: Cow::Borrowed(code), message: message.into(), detail: None }
+    }
+
+    /// What the operator reads.
+    pub fn for_operator(&self) -> &str {
+        self.detail.as_deref().unwrap_or(&self.message)
+    }
+
+    /// The failure without what only the operator may read.
+    #[must_use]
+    pub fn without_detail(self) -> Self {
+        Self { detail: None, ..self }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::config::{Agent, Config, McpServer, Problem, Switches};
 use crate::model::{Model, Script, Scripted};
 use crate::tool::{Pattern, Registered, Registry};
-use crate::turn::{Failure, Limits, code};
+use crate::turn::{Failure, Limits, OnToolError, code};
 
 /// A tool that needs a person's approval, offered where nobody can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub(crate) struct BoundAgent {
     pub tools: Vec<Arc<Registered>>,
     /// How much a turn may do.
     pub limits: Limits,
+    /// What becomes of a turn when a tool fails.
+    pub on_tool_error: OnToolError,
     /// How long a turn may take, from the timestamp of its record.
     pub max_duration: Duration,
     /// What a turn may name beyond them.
@@ -116,6 +118,7 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
                     model,
                     tools,
                     limits: Limits { max_tool_calls: agent.max_tool_calls.get() },
+                    on_tool_error: agent.on_tool_error,
                     max_duration: agent.max_duration,
                     turn_tools: agent.turn_tools.clone(),
                 });

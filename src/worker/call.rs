@@ -14,9 +14,7 @@ use crate::journal::{self, Content, Journal, Receipt, TurnLog};
 use crate::metrics::{UNKNOWN, metrics};
 use crate::record::{EventType, Identity, Status, StepEvent};
 use crate::tool::{Registered, ToolContext, UnknownOutcome, execute};
-use crate::turn::{
-    Arguments, Call, CallPlan, CallResult, Decision, Failure, Hash, IdempotencyKey, code, decide,
-};
+use crate::turn::{Arguments, Call, CallPlan, CallResult, Decision, Failure, IdempotencyKey, code, decide};
 
 /// What the calls of a reply run with.
 pub(super) struct Caller<'a> {
@@ -75,14 +73,11 @@ impl Caller<'_> {
             Decision::Return(Content::Reply(_)) => {
                 Err(changed(&call.position, "a reply of the model is recorded there"))
             }
-            Decision::Changed { .. } => Err(changed(
-                &call.position,
-                &format!(
-                    "the call of {} was recorded with other arguments or another definition of the tool, \
-                     or the tool is no longer offered",
-                    call.name.chars().take(64).collect::<String>()
-                ),
-            )),
+            Decision::Changed { recorded } => {
+                let name: String = call.name.chars().take(64).collect();
+                let what = call.what_changed(&recorded, log.arguments.get(&call.position));
+                Err(changed(&call.position, &format!("a call of {name} is recorded there, and {what}")))
+            }
             Decision::Run { attempt } => Ok(Planned::Run(call, attempt)),
         }
     }
@@ -113,7 +108,7 @@ impl Caller<'_> {
                     let message = format!("the tool {} is turned off for now", call.name);
                     self.refuse(&call, Failure::new(code::TOOL_DISABLED, message)).await
                 }
-                Ok((tool, value)) => self.run(&call, arguments, tool, value, attempt).await,
+                Ok((tool, value)) => self.run(&call, tool, value, attempt).await,
                 Err(failure) => self.refuse(&call, failure).await,
             },
         }
@@ -150,14 +145,12 @@ impl Caller<'_> {
     async fn run(
         &self,
         call: &Call,
-        arguments: &Arguments,
         tool: &Arc<Registered>,
         value: Value,
         attempt: u32,
     ) -> Result<(CallResult, Vec<Receipt>), Halt> {
         let mut start = self.event(EventType::ToolStart, call);
         start.attempt = Some(attempt);
-        start.arguments_hash = Some(Hash::of_bytes(arguments.canonical.as_bytes()));
         start.started_at_ms = Some(now_ms());
         let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
         let mut started = vec![self.append(start).await?];
@@ -256,6 +249,7 @@ impl Caller<'_> {
         event.position = Some(call.position.clone());
         event.tool = Some(call.name.clone());
         event.input_hash = Some(call.input.clone());
+        event.arguments_hash = call.arguments_hash();
         match &call.plan {
             CallPlan::Run(arguments) => {
                 event.arguments = RawValue::from_string(arguments.canonical.clone()).ok();

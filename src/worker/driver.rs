@@ -257,6 +257,7 @@ impl Run<'_> {
             input: turn.input.into_messages(),
             tools: tools.iter().map(|tool| Arc::clone(&tool.definition)).collect(),
             limits: agent.limits,
+            on_tool_error: agent.on_tool_error,
         });
         let own = || self.record.timestamp.map(|sent| sent.saturating_add(millis(agent.max_duration)));
         let deadline = turn.deadline_ms.or_else(own);
@@ -338,7 +339,8 @@ impl Run<'_> {
             Decision::Changed { recorded } => Err(changed(
                 &position,
                 &format!(
-                    "the reply was recorded for a transcript with the hash {recorded}, and the hash is now {input}"
+                    "the reply was recorded for another transcript, with the hash {recorded}; it is now {input}: the agent's \
+                     instructions or an earlier message have changed"
                 ),
             )),
             Decision::Run { .. } => match self.ask(running, position, input).await? {

@@ -18,11 +18,19 @@ const MAX_REASON: usize = 4000;
 /// The failure with as much of its text as fits any record.
 pub(super) fn short(failure: &Failure) -> Failure {
     let mut short = failure.clone();
-    if let Some((end, _)) = failure.message.char_indices().nth(MAX_REASON) {
-        short.message.truncate(end);
-        short.message.push_str(&format!(" .. ({} bytes in all)", failure.message.len()));
+    shorten(&mut short.message);
+    if let Some(detail) = &mut short.detail {
+        shorten(detail);
     }
     short
+}
+
+fn shorten(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_REASON) {
+        let size = text.len();
+        text.truncate(end);
+        text.push_str(&format!(" .. ({size} bytes in all)"));
+    }
 }
 
 /// Where records go out; acknowledged when it returns.
@@ -163,7 +171,7 @@ impl Outbox {
         let text = |name: &str, value: String| (name.to_owned(), Some(value.into_bytes()));
         let mut reason = vec![
             text(dead_letter::CODE, why.code.to_string()),
-            text(dead_letter::MESSAGE, short(why).message),
+            text(dead_letter::MESSAGE, short(why).for_operator().to_owned()),
             text(dead_letter::TOPIC, self.topics.turns.clone()),
             text(dead_letter::PARTITION, record.partition.to_string()),
             text(dead_letter::OFFSET, record.offset.to_string()),

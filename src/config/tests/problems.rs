@@ -28,7 +28,7 @@ fn unknown_fields() {
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
              `drain_timeout`, `delivery`, `max_redeliveries`",
             "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `system`, `model`, `tools`, \
-             `turn_tools`, `max_tool_calls`, `max_duration`, `script`",
+             `turn_tools`, `max_tool_calls`, `on_tool_error`, `max_duration`, `script`",
         ]
     );
 }

@@ -354,3 +354,51 @@ async fn no_wait_is_longer_than_the_policy_says_and_a_cancel_ends_it() {
     assert_eq!((execution.attempts, failure(&execution).0), (1, code::TOOL_ERROR));
     assert!(begun.elapsed() < Duration::from_millis(200));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_model_and_the_operator_read_different_texts() {
+    let call = Call::new(
+        |_| {},
+        |_| async {
+            Err(ToolError::permanent("row 17 of db-3 is locked").for_model("The account is locked."))
+        },
+    );
+    let execution = call.run(1).await;
+    assert_eq!(failure(&execution), (code::TOOL_ERROR, "The account is locked."));
+    assert_eq!(execution.result.unwrap_err().for_operator(), "row 17 of db-3 is locked");
+    let call = Call::new(|_| {}, |_| async { Err(ToolError::fatal("db-3 is gone").for_model("closed")) });
+    let failure = call.run(1).await.result.unwrap_err();
+    assert_eq!((failure.code.as_ref(), failure.message.as_str()), (code::TOOL_FATAL, "tool probe: closed"));
+    assert_eq!(failure.for_operator(), "db-3 is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_waits_as_long_as_it_is_asked_to_unless_that_is_too_long() {
+    let seconds = Duration::from_secs;
+    let policy = Retry { max: 1, wait: Some(RetryWait { initial: seconds(1), max_delay: seconds(5) }) };
+    for (retry, asked, attempts) in
+        [(Retry::from(1), 60, 2), (Retry::from(1), 61, 1), (policy, 5, 2), (policy, 6, 1)]
+    {
+        let call = Call::retrying(retry, move |_| async move {
+            Err(ToolError::retryable("busy").retry_after(seconds(asked)))
+        });
+        let began = Instant::now();
+        assert_eq!(call.run(1).await.attempts, attempts, "{asked} s");
+        assert_eq!(began.elapsed(), seconds(if attempts == 2 { asked } else { 0 }), "{asked} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_breaks_its_schema_is_an_error_and_is_not_tried_again() {
+    let strict = |spec: &mut Spec| {
+        spec.output = Some(json!({"type": "string"}));
+        spec.retry = 3.into();
+    };
+    let call = Call::new(strict, |_| async { Output::of(&()) });
+    let execution = call.run(1).await;
+    assert_eq!(call.attempts(), [1]);
+    let expected =
+        "the result of tool probe does not hold against its schema: null is not of type \"string\"";
+    assert_eq!(failure(&execution), (code::INVALID_RESULT, expected));
+    assert!(Call::new(strict, |_| async { done() }).run(1).await.result.is_ok());
+}

@@ -61,7 +61,7 @@ impl Run<'_> {
         tracing::warn!(
             topic = self.shared.turns_topic,
             code = %failure.code,
-            error = failure.message,
+            error = failure.for_operator(),
             "dead letter"
         );
         self.confirm().await?;
@@ -119,7 +119,7 @@ impl Run<'_> {
             agent: self.agent.clone(),
             status: turn_status(answer),
             output: answer.as_ref().ok().cloned(),
-            error: answer.as_ref().err().cloned(),
+            error: answer.as_ref().err().cloned().map(Failure::without_detail),
             usage,
             events: span.map(|(first_offset, last_offset)| EventSpan {
                 partition: self.journal.partition(),

@@ -18,7 +18,7 @@ use crate::journal::Member;
 use crate::kafka::consumer::{Command, Event, Handle};
 use crate::kafka::tracker::Tracker;
 use crate::tool::Deps;
-use crate::turn::Limits as TurnLimits;
+use crate::turn::{Limits as TurnLimits, OnToolError};
 use crate::worker::bind::BoundAgent;
 use crate::worker::cancels::Cancels;
 use crate::worker::driver::Shared;
@@ -101,6 +101,7 @@ impl Process {
             model: Arc::new(outside.clone()),
             tools: TOOLS.iter().cloned().collect(),
             limits: TurnLimits { max_tool_calls: 32 },
+            on_tool_error: OnToolError::TellModel,
             max_duration: Duration::from_secs(3600),
             turn_tools: Vec::new(),
         };

@@ -171,3 +171,30 @@ fn a_text_reaches_the_model_as_it_is_and_anything_else_as_json() {
         assert_eq!(result.text(), expected);
     }
 }
+
+#[test]
+fn a_failed_tool_fails_the_turn_where_the_agent_says_so_and_what_the_model_gets_wrong_does_not() {
+    for (code, tells, fails) in [
+        (code::TOOL_ERROR, false, true),
+        (code::TOOL_TIMEOUT, false, true),
+        (code::INVALID_RESULT, false, true),
+        (code::UNKNOWN_OUTCOME, false, true),
+        (code::UNKNOWN_TOOL, false, false),
+        (code::INVALID_ARGUMENTS, false, false),
+        (code::REPLY_TRUNCATED, false, false),
+        (code::TOOL_FATAL, true, true),
+        (code::POISON, true, true),
+    ] {
+        for (what, ends) in [(OnToolError::TellModel, tells), (OnToolError::FailTurn, fails)] {
+            let mut engine = Engine::new(Setup { on_tool_error: what, ..setup(&["echo"], 32) });
+            engine.reply(asks_for(&["echo", "echo"]));
+            let failure = Failure::new(code, "it failed");
+            engine.results(vec![
+                CallResult { position: Position::call(0, 0), result: Ok("1".into()) },
+                CallResult { position: Position::call(0, 1), result: Err(failure.clone()) },
+            ]);
+            let ended = matches!(engine.next(), Next::End(Outcome::Failed(why)) if why == failure);
+            assert_eq!(ended, ends, "{code} under {what:?}");
+        }
+    }
+}

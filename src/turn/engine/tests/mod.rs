@@ -16,6 +16,7 @@ fn setup(tools: &[&str], max_tool_calls: u32) -> Setup {
         input: vec![Message::User { content: "go".into() }],
         tools: tools.iter().map(|name| tool(name)).collect(),
         limits: Limits { max_tool_calls },
+        on_tool_error: OnToolError::TellModel,
     }
 }
 

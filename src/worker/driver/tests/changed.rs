@@ -3,13 +3,16 @@
 use super::shapes::{NEW, calling, done};
 use super::*;
 
+const DEFINITION: &str = "the description or the schema of the tool has changed";
+
 /// The turn has failed at this position because its input is another one; nothing was asked or run for it.
-async fn fails_as_changed(world: &World, position: &str, context: &str) {
+async fn fails_as_changed(world: &World, position: &str, what: &str, context: &str) {
     assert!(world.finish().await.is_finished(), "{context}");
     let result = world.result();
     let failure = result.error.unwrap_or_else(|| panic!("{context}: the turn went on: {:?}", result.output));
     assert_eq!(failure.code, code::REPLAY_INPUT_CHANGED, "{context}: {failure}");
     assert!(failure.message.starts_with(&format!("position {position}: ")), "{context}: {failure}");
+    assert!(failure.message.contains(what), "{context}: {failure}");
     assert_eq!(world.outside.asked(), [0; 0], "{context}");
     assert_eq!(world.outside.keys_run(), [""; 0], "{context}");
     assert_eq!(world.facts().ends, 1, "{context}");
@@ -28,7 +31,8 @@ async fn a_changed_prompt_fails_a_turn_that_has_a_reply() {
     for (kind, position) in cuts {
         let mut world = World::cut_before(&shape, kind, position).await;
         world.system = "You help!".into();
-        fails_as_changed(&world, "m0", &format!("cut before {kind:?} {position:?}")).await;
+        fails_as_changed(&world, "m0", "another transcript", &format!("cut before {kind:?} {position:?}"))
+            .await;
     }
 }
 
@@ -56,11 +60,11 @@ async fn a_changed_definition_fails_a_turn_whose_call_of_the_tool_is_recorded_or
     for (kind, position, changed) in cuts {
         let mut world = World::cut_before(&shape, kind, position).await;
         world.tools = vec![("echo", "Another tool."), ("slow", "A tool.")];
-        fails_as_changed(&world, changed, &format!("cut before {kind:?} {position:?}")).await;
+        fails_as_changed(&world, changed, DEFINITION, &format!("cut before {kind:?} {position:?}")).await;
     }
     let mut world = World::cut_before(&shape, EventType::ModelReply, Some("m1")).await;
     world.tools = vec![("echo", "A tool."), ("slow", "Another tool.")];
-    fails_as_changed(&world, "m0.c1", "the second call's tool").await;
+    fails_as_changed(&world, "m0.c1", DEFINITION, "the second call's tool").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +73,13 @@ async fn a_recorded_call_of_a_tool_that_is_no_longer_offered_fails_the_turn() {
     for (kind, position) in [(EventType::ToolResult, "m0.c0"), (EventType::ModelReply, "m1")] {
         let mut world = World::cut_before(&shape, kind, Some(position)).await;
         world.tools = vec![("echo", "A tool.")];
-        fails_as_changed(&world, "m0.c1", position).await;
+        fails_as_changed(
+            &world,
+            "m0.c1",
+            "a call of slow is recorded there, and the tool is no longer offered",
+            position,
+        )
+        .await;
     }
 }
 
@@ -84,7 +94,7 @@ async fn a_recorded_call_of_an_unknown_tool_fails_the_turn_once_the_tool_is_offe
     world.log.truncate(events.iter().position(|event| event.kind == EventType::TurnOutput).unwrap());
     world.outside.forget();
     world.tools.push(("slow", "A tool."));
-    fails_as_changed(&world, "m0.c0", "the tool appeared").await;
+    fails_as_changed(&world, "m0.c0", "the tool was not offered then, and is now", "the tool appeared").await;
 }
 
 #[tokio::test(start_paused = true)]
