@@ -16,7 +16,7 @@ use crate::worker::bind::{Bound, BoundAgent};
 /// Check configuration, agents, tools, refusals and topics; report all problems at once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Ask no broker: leave the topics out.
+    /// Ask no broker and no cache: leave the topics and Redis out.
     #[arg(long)]
     offline: bool,
 
@@ -33,6 +33,7 @@ struct Findings {
     topics: Vec<String>,
     permissions: Vec<String>,
     brokers: Vec<String>,
+    cache: Vec<String>,
 }
 
 /// Looks at everything and prints what it found. `problems` is what the settings have wrong that the program
@@ -56,6 +57,7 @@ pub(crate) async fn run(
         summary = format!("{} agents, {} tools", agents.len(), program.registry.iter().count());
         if !args.offline {
             look_at_topics(program, &mut found).await;
+            look_at_cache(program, &mut found).await;
         }
     }
     let exit = found.exit();
@@ -67,6 +69,7 @@ pub(crate) async fn run(
             "topics": found.topics,
             "permissions": found.permissions,
             "brokers": found.brokers,
+            "cache": found.cache,
         });
         if let Some(all) = all.as_object_mut().filter(|_| args.tools) {
             all.insert("tools".into(), tools.iter().map(Shown::to_json).collect());
@@ -83,6 +86,7 @@ pub(crate) async fn run(
         ("topics", &found.topics),
         ("permissions", &found.permissions),
         ("brokers", &found.brokers),
+        ("cache", &found.cache),
     ];
     for (kind, lines) in kinds {
         for line in lines {
@@ -161,6 +165,15 @@ async fn look_at_topics(program: &Program, found: &mut Findings) {
     }
 }
 
+/// A worker runs without it all the same, and counts what that costs.
+async fn look_at_cache(program: &Program, found: &mut Findings) {
+    if let Some(redis) = &program.redis
+        && let Err(error) = redis.ping().await
+    {
+        found.cache.push(format!("Redis (cache.redis_url) cannot be used: {error}"));
+    }
+}
+
 impl Findings {
     /// Configuration before refusals before the brokers: what has to be mended first.
     fn exit(&self) -> Exit {
@@ -168,7 +181,7 @@ impl Findings {
             Exit::Usage
         } else if !self.refusals.is_empty() {
             Exit::Refused
-        } else if !self.brokers.is_empty() {
+        } else if !self.brokers.is_empty() || !self.cache.is_empty() {
             Exit::Failed
         } else {
             Exit::Done

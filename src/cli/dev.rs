@@ -72,6 +72,7 @@ pub(crate) async fn run(args: Args, app: App, loaded: Option<Loaded>, json: bool
         config: config.clone(),
         registry: program.registry,
         deps: program.deps,
+        cache: program.cache,
         agents,
         switches: Switches::new(&config.switches),
         health: Health::default(),

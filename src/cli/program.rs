@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Error, Exit};
 use crate::app::App;
-use crate::config::{Config, Loaded, Problem};
-use crate::tool::{Deps, Registry, samples};
+use crate::config::{self, Config, Loaded, Problem};
+use crate::tool::{Cache, Deps, Redis, RedisSettings, Registry, Store, samples};
 use crate::worker::bind::{Bound, BoundAgent, Models, bind};
 
 /// Everything that a worker is made of, and what is wrong with it.
@@ -16,6 +16,9 @@ pub(crate) struct Program {
     pub written: Config,
     pub registry: Registry,
     pub deps: Deps,
+    pub cache: Cache,
+    /// The store of the cache, where it is Redis.
+    pub redis: Option<Arc<Redis>>,
     pub models: Models,
     /// What is wrong with the tools and agents that the code brings.
     problems: Vec<Problem>,
@@ -43,7 +46,14 @@ impl Program {
             }
             loaded.config.agents.insert(0, agent);
         }
-        Self { loaded, written, registry, deps: app.deps, models: app.models, problems }
+        let (cache, redis) = match cache(&loaded.config.cache) {
+            Ok(made) => made,
+            Err(problem) => {
+                problems.push(loaded.locate(problem));
+                (Cache::default(), None)
+            }
+        };
+        Self { loaded, written, registry, deps: app.deps, cache, redis, models: app.models, problems }
     }
 
     /// Everything that is wrong, and everything that is refused.
@@ -70,4 +80,16 @@ impl Program {
             (true, false) => Err(Error::new(Exit::Refused, lines.join("\n"))),
         }
     }
+}
+
+/// The cache as it is configured, and its store where that is Redis; nothing is connected yet.
+fn cache(settings: &config::Cache) -> Result<(Cache, Option<Arc<Redis>>), Problem> {
+    let Some(url) = settings.redis_url.clone() else {
+        return Ok((Cache::memory(settings.max_memory.as_u64()), None));
+    };
+    let settings = RedisSettings { url, prefix: settings.key_prefix.clone(), timeout: settings.timeout };
+    let redis =
+        Redis::new(&settings).map_err(|error| Problem::field("cache.redis_url", error.to_string()))?;
+    let redis = Arc::new(redis);
+    Ok((Cache::new(Arc::clone(&redis) as Arc<dyn Store>), Some(redis)))
 }

@@ -62,12 +62,13 @@ impl Reload {
 
 /// What differs and may not.
 fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
-    let Config { kafka, topics, worker, admin, tools, switches: _, agents, mcp_servers } = running;
+    let Config { kafka, topics, worker, admin, cache, tools, switches: _, agents, mcp_servers } = running;
     let differs = [
         (*kafka != new.kafka, "[kafka]"),
         (*topics != new.topics, "[topics]"),
         (*worker != new.worker, "[worker]"),
         (*admin != new.admin, "[admin]"),
+        (*cache != new.cache, "[cache]"),
         (*tools != new.tools, "[tools]"),
         (*agents != new.agents, "[[agents]]"),
         (*mcp_servers != new.mcp_servers, "[[mcp_servers]]"),

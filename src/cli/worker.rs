@@ -43,6 +43,7 @@ pub(crate) async fn run(_: Args, program: Program) -> Result<Exit, Error> {
         config: program.loaded.config,
         registry: program.registry,
         deps: program.deps,
+        cache: program.cache,
         agents,
         health,
         switches,

@@ -120,7 +120,7 @@ fn rephrase(message: &str, field: &Field, node: &Node) -> String {
 /// What is there instead.
 fn got(field: &Field, node: &Node) -> String {
     // These may hold a password or a token.
-    let secret = field.is_in("kafka") || field.is_in("mcp_servers");
+    let secret = ["kafka", "mcp_servers", "cache"].iter().any(|table| field.is_in(table));
     match &node.value {
         Value::Table(_) => "a table".into(),
         Value::Array(_) => "a list".into(),

@@ -38,6 +38,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use serde::Deserialize;
 
 use crate::tool::Pattern;
@@ -55,6 +56,8 @@ pub struct Config {
     pub worker: Worker,
     /// Where metrics and health are served.
     pub admin: Admin,
+    /// Where results of tools are kept for other calls.
+    pub cache: Cache,
     /// The tools that need no code.
     pub tools: Tools,
     /// What is turned off. Alone of all settings it can change while a worker runs.
@@ -178,6 +181,45 @@ pub struct Admin {
 impl Default for Admin {
     fn default() -> Self {
         Self { listen: SocketAddr::from(([127, 0, 0, 1], 9464)) }
+    }
+}
+
+/// Where results of tools that have a `cache_ttl`, and what tools keep themselves, are kept.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cache {
+    /// A Redis that the workers share: `redis://[USER][:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://` for TLS. Default
+    /// none: each worker keeps them in its memory.
+    pub redis_url: Option<String>,
+    /// What all keys in Redis begin with. Default `turnmill`.
+    pub key_prefix: String,
+    /// How long Redis is waited for before a call runs as if there were no cache. Default `500ms`; more than `0s`.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Duration,
+    /// How much is kept in memory, where there is no Redis. Default `64MiB`.
+    pub max_memory: ByteSize,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self {
+            redis_url: None,
+            key_prefix: "turnmill".into(),
+            timeout: Duration::from_millis(500),
+            max_memory: ByteSize::b(crate::tool::Cache::DEFAULT_MEMORY),
+        }
+    }
+}
+
+/// Without the URL: it may have a password.
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("redis", &self.redis_url.is_some())
+            .field("key_prefix", &self.key_prefix)
+            .field("timeout", &self.timeout)
+            .field("max_memory", &self.max_memory)
+            .finish()
     }
 }
 

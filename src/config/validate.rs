@@ -21,6 +21,9 @@ pub(super) fn validate(config: &Config) -> Vec<Problem> {
     kafka(&config.kafka, &mut problems);
     topics(&config.topics, &mut problems);
     worker(&config.worker, &mut problems);
+    if config.cache.timeout.is_zero() {
+        problems.push(Problem::field("cache.timeout", "must be more than zero, such as \"500ms\""));
+    }
     agents(&config.agents, &mut problems);
     mcp_servers(&config.mcp_servers, &mut problems);
     problems

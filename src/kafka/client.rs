@@ -158,6 +158,20 @@ pub(crate) fn producer(kafka: &Kafka) -> ClientConfig {
     idempotent(kafka, "turnmill-producer")
 }
 
+/// The producer of status, which may be lost and must not pile up.
+pub(crate) fn status_producer(kafka: &Kafka) -> ClientConfig {
+    let mut config = idempotent(kafka, "turnmill-status");
+    force(&mut config, "enable.idempotence", "false");
+    force(&mut config, "acks", "1");
+    force(&mut config, "statistics.interval.ms", "0");
+    force(&mut config, "linger.ms", "20");
+    config.remove("delivery.timeout.ms");
+    force(&mut config, "message.timeout.ms", "5000");
+    force(&mut config, "queue.buffering.max.messages", "10000");
+    force(&mut config, "queue.buffering.max.kbytes", "16384");
+    config
+}
+
 /// The producer of ends of turns, where they are promised exactly once. What a worker that died left open holds
 /// readers up for as long as `transaction.timeout.ms`, unless the partition is taken over before.
 pub(crate) fn transactional(kafka: &Kafka) -> ClientConfig {

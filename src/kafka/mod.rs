@@ -7,6 +7,7 @@
 //! | `consumer` | the poll thread: intake of turns, rebalance, commits |
 //! | `tracker` | which offsets are finished: the watermark |
 //! | `producer` | records out, each with its own acknowledgement |
+//! | `status` | status out: handed over and forgotten |
 //! | `transactions` | records that become visible together or not at all |
 //! | `watchdog` | ends the process when a call does not come back |
 //! | `reader` | reading topics without a group |
@@ -37,6 +38,7 @@ pub(crate) mod producer;
 pub(crate) mod reader;
 pub(crate) mod scan;
 mod stats;
+pub(crate) mod status;
 pub(crate) mod tail;
 pub(crate) mod topic_id;
 pub(crate) mod topics;

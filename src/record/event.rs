@@ -1,9 +1,10 @@
 //! `StepEvent`: one record of the journal.
 
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::turn::{Failure, Hash, IdempotencyKey, Position, Reply, SessionId, TurnId};
+use crate::turn::{ExternalIoMode, Failure, Hash, IdempotencyKey, Position, Reply, SessionId, TurnId};
 
 use super::ResultUsage;
 
@@ -158,6 +159,19 @@ pub struct StepEvent {
     /// How often the tool was run for this call in all, retries and reruns counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
+    /// What the call cost, as an exact decimal in a text, in the currency of the tool's `cost_per_call`; `0` where
+    /// another call's result was taken. Absent where the tool declares none, and where nothing ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Decimal>,
+    /// Whether another call's result was taken and the tool not run; absent where the tool keeps no results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_hit: Option<bool>,
+    /// Whether the tool declares that the same arguments always give the same result; absent where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deterministic: Option<bool>,
+    /// Whether the call may reach out, and whether its result is recorded; absent where nothing ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_io_mode: Option<ExternalIoMode>,
     /// When the step began, in milliseconds since 1970 UTC by the worker's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at_ms: Option<i64>,
@@ -201,6 +215,10 @@ impl StepEvent {
             output: None,
             error: None,
             attempts: None,
+            cost: None,
+            cache_hit: None,
+            deterministic: None,
+            external_io_mode: None,
             started_at_ms: None,
             latency_ms: None,
             usage: None,

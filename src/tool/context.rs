@@ -6,24 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{ToolError, http};
-use crate::turn::{IdempotencyKey, Position, SessionId, TurnId};
-
-/// What a team's tools share: a database pool, a client. One value of the team's own type.
-#[derive(Clone)]
-pub struct Deps(Arc<dyn Any + Send + Sync>);
-
-impl Deps {
-    /// Wraps the value.
-    pub fn new<T: Any + Send + Sync>(value: T) -> Self {
-        Self(Arc::new(value))
-    }
-
-    /// Nothing.
-    pub fn none() -> Self {
-        Self::new(())
-    }
-}
+use super::{Deps, Environment, ToolCache, ToolError, http};
+use crate::turn::{ExternalIoMode, IdempotencyKey, Position, SessionId, TurnId};
 
 /// What a tool is given beside its arguments. Cheap to clone.
 #[derive(Clone)]
@@ -39,26 +23,24 @@ struct Inner {
     agent: String,
     tool: String,
     key: IdempotencyKey,
+    position: Position,
     cause: Option<Position>,
     timeout: Duration,
-    deps: Deps,
+    environment: Environment,
 }
 
 impl ToolContext {
-    /// Begins a context by hand, for a test of a tool outside any turn.
+    /// Begins a context by hand, for a test of a tool outside any turn. Nothing may reach out of it until
+    /// [`ToolContextBuilder::external_io_mode`] says so.
     pub fn builder(session: SessionId, turn: TurnId, position: &Position) -> ToolContextBuilder {
-        let key = IdempotencyKey::new(&session, &turn, position);
         ToolContextBuilder {
-            inner: Inner {
-                session,
-                turn,
-                agent: String::new(),
-                tool: String::new(),
-                key,
-                cause: position.cause(),
-                timeout: super::Spec::DEFAULT_TIMEOUT,
-                deps: Deps::none(),
-            },
+            session,
+            turn,
+            position: position.clone(),
+            agent: String::new(),
+            tool: String::new(),
+            timeout: super::Spec::DEFAULT_TIMEOUT,
+            environment: None,
             attempt: 1,
             cancelled: CancellationToken::new(),
         }
@@ -95,6 +77,11 @@ impl ToolContext {
         self.attempt
     }
 
+    /// Where the call stands in its turn.
+    pub fn position(&self) -> &str {
+        self.inner.position.as_str()
+    }
+
     /// The position of the model's reply that made the call.
     pub fn cause(&self) -> Option<&str> {
         self.inner.cause.as_ref().map(Position::as_str)
@@ -121,7 +108,7 @@ impl ToolContext {
     /// # Errors
     /// Fatal: the program gave a value of another type, or none.
     pub fn deps<T: Any + Send + Sync>(&self) -> Result<&T, ToolError> {
-        self.inner.deps.0.downcast_ref().ok_or_else(|| {
+        self.inner.environment.deps.0.downcast_ref().ok_or_else(|| {
             ToolError::fatal(format!(
                 "the tool needs deps of the type {}; give them to App::deps",
                 std::any::type_name::<T>()
@@ -131,8 +118,61 @@ impl ToolContext {
 
     /// An HTTP client, shared by all tools of the process. Send [`Self::idempotency_key`] along as the
     /// `Idempotency-Key` header.
-    pub fn http(&self) -> &reqwest::Client {
-        http::shared()
+    ///
+    /// # Errors
+    /// Fatal: the call may not reach out ([`Self::external_io_mode`]).
+    pub fn http(&self) -> Result<&reqwest::Client, ToolError> {
+        self.check_io().map(|()| http::shared())
+    }
+
+    /// Whether the call may reach out of the process, and whether its result is recorded: a worker's calls always may,
+    /// and are.
+    pub fn external_io_mode(&self) -> ExternalIoMode {
+        self.inner.environment.external_io_mode
+    }
+
+    pub(super) fn check_io(&self) -> Result<(), ToolError> {
+        let mode = self.external_io_mode();
+        if mode.allows_io() {
+            return Ok(());
+        }
+        Err(ToolError::fatal(format!(
+            "the call may not reach out: its external I/O mode is `{}`",
+            mode.as_str()
+        )))
+    }
+
+    /// Tells whoever watches the turn how the call is getting on: a record on the status topic, which nobody waits for.
+    /// It never blocks and never fails; under load, or without brokers, it is lost. Longer texts are cut at 16 KiB.
+    pub fn emit_status(&self, text: impl AsRef<str>) {
+        if let Some(status) = &self.inner.environment.status {
+            status.emit(self, text.as_ref());
+        }
+    }
+
+    /// What the tool keeps for its next calls.
+    pub fn cache(&self) -> ToolCache {
+        ToolCache::new(self.inner.environment.cache.clone(), &self.inner.tool)
+    }
+
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.inner.session
+    }
+
+    pub(crate) fn turn(&self) -> &TurnId {
+        &self.inner.turn
+    }
+
+    pub(crate) fn at(&self) -> &Position {
+        &self.inner.position
+    }
+
+    pub(crate) fn key(&self) -> &IdempotencyKey {
+        &self.inner.key
+    }
+
+    pub(super) fn environment(&self) -> &Environment {
+        &self.inner.environment
     }
 
     /// The same call's next attempt, with a cancellation of its own below the call's; dropping the guard
@@ -146,7 +186,13 @@ impl ToolContext {
 
 /// Builds a [`ToolContext`].
 pub struct ToolContextBuilder {
-    inner: Inner,
+    session: SessionId,
+    turn: TurnId,
+    position: Position,
+    agent: String,
+    tool: String,
+    timeout: Duration,
+    environment: Option<Environment>,
     attempt: u32,
     cancelled: CancellationToken,
 }
@@ -155,8 +201,8 @@ impl ToolContextBuilder {
     /// The agent and the tool's name.
     #[must_use]
     pub fn names(mut self, agent: &str, tool: &str) -> Self {
-        self.inner.agent = agent.into();
-        self.inner.tool = tool.into();
+        self.agent = agent.into();
+        self.tool = tool.into();
         self
     }
 
@@ -170,7 +216,7 @@ impl ToolContextBuilder {
     /// The limit for one attempt.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.inner.timeout = timeout;
+        self.timeout = timeout;
         self
     }
 
@@ -181,15 +227,40 @@ impl ToolContextBuilder {
         self
     }
 
+    /// What all calls of a process share: deps, cache, status and I/O mode.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = Some(environment);
+        self
+    }
+
     /// What the program gave to `App::deps`.
     #[must_use]
     pub fn deps(mut self, deps: Deps) -> Self {
-        self.inner.deps = deps;
+        self.environment.get_or_insert_default().deps = deps;
+        self
+    }
+
+    /// Whether the call may reach out.
+    #[must_use]
+    pub fn external_io_mode(mut self, mode: ExternalIoMode) -> Self {
+        self.environment.get_or_insert_default().external_io_mode = mode;
         self
     }
 
     /// The context.
     pub fn build(self) -> ToolContext {
-        ToolContext { inner: Arc::new(self.inner), attempt: self.attempt, cancelled: self.cancelled }
+        let inner = Inner {
+            key: IdempotencyKey::new(&self.session, &self.turn, &self.position),
+            session: self.session,
+            turn: self.turn,
+            agent: self.agent,
+            tool: self.tool,
+            cause: self.position.cause(),
+            position: self.position,
+            timeout: self.timeout,
+            environment: self.environment.unwrap_or_default(),
+        };
+        ToolContext { inner: Arc::new(inner), attempt: self.attempt, cancelled: self.cancelled }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
+use super::cache::Lookup;
 use super::error::ErrorKind;
 use super::{Output, Registered, ToolContext, ToolError};
 use crate::retry::Backoff;
@@ -17,16 +18,38 @@ use crate::turn::{Failure, code};
 pub struct Execution {
     /// What the tool returned, or why it failed.
     pub result: Result<Output, Failure>,
-    /// The number of the last attempt.
+    /// How often the tool was run for the call in all: the number of the last attempt.
     pub attempts: u32,
+    /// Whether the result is that of another call, so that the tool was not run.
+    pub cache_hit: bool,
 }
 
 /// Runs a tool whose arguments hold against its schema, again as often as it allows, under one idempotency
-/// key. The first run has the number `first_attempt`.
+/// key. The first run has the number `first_attempt`. Where the tool keeps its results, another call's with the same
+/// arguments will do.
 ///
 /// Cancel safety: dropping the future drops the tool's own; a blocking tool goes on, and its result is
 /// discarded.
 pub async fn execute(
+    tool: &Arc<Registered>,
+    context: &ToolContext,
+    arguments: Value,
+    first_attempt: u32,
+) -> Execution {
+    match context.environment().cache.lookup(tool, context, &arguments).await {
+        None => run(tool, context, arguments, first_attempt).await,
+        Some(Lookup::Hit(output)) => {
+            Execution { result: Ok(output), attempts: first_attempt.saturating_sub(1), cache_hit: true }
+        }
+        Some(Lookup::Miss(ticket)) => {
+            let execution = run(tool, context, arguments, first_attempt).await;
+            ticket.done(tool, execution.result.as_ref().ok()).await;
+            execution
+        }
+    }
+}
+
+async fn run(
     tool: &Arc<Registered>,
     context: &ToolContext,
     arguments: Value,
@@ -38,7 +61,7 @@ pub async fn execute(
     loop {
         match run_once(tool, context, arguments.clone(), attempt).await {
             Ok(output) => {
-                return Execution { result: Ok(output), attempts: attempt };
+                return Execution { result: Ok(output), attempts: attempt, cache_hit: false };
             }
             Err(Fault { failure, retryable, retry_after }) => {
                 let asked = retry_after.unwrap_or_default();
@@ -48,7 +71,7 @@ pub async fn execute(
                 let pause = asked.max(waits.as_mut().map(Backoff::pause).unwrap_or_default());
                 // A call that nobody wants any longer is not tried again.
                 if !again || !waited(pause, context).await {
-                    return Execution { result: Err(failure), attempts: attempt };
+                    return Execution { result: Err(failure), attempts: attempt, cache_hit: false };
                 }
             }
         }

@@ -6,6 +6,8 @@
 //! | `approval` | `Approval`: which calls a person has to approve |
 //! | `function` | tools that are made at run time: a `Spec` and a closure |
 //! | `context` | `ToolContext`: what a tool is given beside its arguments |
+//! | `environment` | what all calls of a process share: deps, cache, status |
+//! | `cache` | results and values that calls leave for others |
 //! | `retry` | `Retry`: how often a call is tried again, and when |
 //! | `error` | `ToolError`: retryable, fatal or poison |
 //! | `output` | `Output`: a result that is known to be JSON |
@@ -16,7 +18,9 @@
 //! | `samples` | `echo`, `add`, `sleep`, `flaky` |
 
 mod approval;
+mod cache;
 mod context;
+mod environment;
 mod error;
 mod execute;
 mod finite;
@@ -31,7 +35,9 @@ mod samples;
 mod spec;
 
 pub use approval::{Approval, Asks, Predicate};
-pub use context::{Deps, ToolContext, ToolContextBuilder};
+pub use cache::{Cache, Redis, RedisSettings, Store, StoreError, ToolCache};
+pub use context::{ToolContext, ToolContextBuilder};
+pub use environment::{Deps, Environment, StatusSink};
 pub use error::{ErrorKind, ToolError};
 pub use execute::{Execution, execute};
 pub use function::FunctionTool;

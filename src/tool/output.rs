@@ -26,6 +26,14 @@ impl Output {
         canonical::of(value).map(Self).map_err(|e| invalid(e.to_string()))
     }
 
+    /// A JSON text, in its canonical form.
+    ///
+    /// # Errors
+    /// It has none: it is no JSON, or nested too deeply.
+    pub fn from_json(json: &str) -> Result<Self, canonical::Error> {
+        canonical::canonicalize(json).map(Self)
+    }
+
     /// The canonical JSON.
     pub fn as_json(&self) -> &str {
         &self.0

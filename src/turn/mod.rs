@@ -13,6 +13,7 @@
 //! | `arguments` | what a model sent as a call's arguments, judged |
 //! | `step` | run, rerun, return or refuse: the answer for one step |
 //! | `engine` | the agent loop: call the model, call tools, finish |
+//! | `io_mode` | whether a tool may reach out |
 //! | `code` | the stable codes of failures |
 
 mod arguments;
@@ -20,6 +21,7 @@ pub mod canonical;
 pub mod code;
 mod engine;
 mod id;
+mod io_mode;
 mod key;
 mod message;
 mod position;
@@ -29,6 +31,7 @@ pub use arguments::Arguments;
 pub use canonical::Hash;
 pub use engine::{Call, CallPlan, Definition, Engine, Limits, Next, OnToolError, Outcome, Setup};
 pub use id::{InvalidId, SessionId, TurnId};
+pub use io_mode::ExternalIoMode;
 pub use key::IdempotencyKey;
 pub use message::{CallResult, Message, Reply, ReplyCall, StopReason, ToolCall, Usage};
 pub use position::Position;

@@ -13,7 +13,7 @@ use super::outbox::short;
 use crate::journal::{self, Content, Journal, Receipt, TurnLog};
 use crate::metrics::{UNKNOWN, metrics};
 use crate::record::{EventType, Identity, Status, StepEvent};
-use crate::tool::{Registered, ToolContext, UnknownOutcome, execute};
+use crate::tool::{Decimal, Registered, ToolContext, UnknownOutcome, execute};
 use crate::turn::{Arguments, Call, CallPlan, CallResult, Decision, Failure, IdempotencyKey, code, decide};
 
 /// What the calls of a reply run with.
@@ -151,6 +151,8 @@ impl Caller<'_> {
     ) -> Result<(CallResult, Vec<Receipt>), Halt> {
         let mut start = self.event(EventType::ToolStart, call);
         start.attempt = Some(attempt);
+        start.deterministic = tool.spec.deterministic.then_some(true);
+        start.external_io_mode = Some(self.shared.environment.external_io_mode);
         start.started_at_ms = Some(now_ms());
         let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
         let mut started = vec![self.append(start).await?];
@@ -172,12 +174,17 @@ impl Caller<'_> {
         self.count(&call.name, execution.result.is_ok());
         let (metrics, name) = (metrics(), self.label(&call.name));
         metrics.tool_duration.with_label_values(&[name]).observe(clock.elapsed().as_secs_f64());
-        let runs = execution.attempts.saturating_sub(attempt).saturating_add(1);
+        let runs = execution.attempts.saturating_add(1).saturating_sub(attempt);
         metrics.tool_attempts.with_label_values(&[name]).inc_by(runs.into());
 
         let output = execution.result.as_ref().ok().and_then(|output| output.to_raw());
         end.attempt = None;
         end.attempts = Some(execution.attempts);
+        end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
+        end.cost = match execution.cache_hit {
+            true => Some(Decimal::ZERO),
+            false => Some(tool.spec.cost_per_call).filter(|cost| !cost.is_zero()),
+        };
         end.latency_ms = Some(elapsed_ms(clock));
         end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });
         end.output = output;
@@ -223,7 +230,7 @@ impl Caller<'_> {
             .names(self.agent, &tool.spec.name)
             .timeout(tool.spec.timeout)
             .cancelled(self.cancel.child_token())
-            .deps(self.shared.deps.clone())
+            .environment(self.shared.environment.clone())
             .build()
     }
 

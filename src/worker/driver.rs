@@ -28,7 +28,7 @@ use crate::model::Request;
 use crate::record::{
     EventSpan, EventType, Identity, ResultUsage, Status, StepEvent, Turn, TurnResult, TurnStatus, Unreadable,
 };
-use crate::tool::{Deps, Registered, Registry};
+use crate::tool::{Environment, Registered, Registry};
 use crate::turn::{
     Call, Decision, Engine, Failure, Hash, IdempotencyKey, Next, Outcome, Position, Reply, Setup, TurnId,
     code, decide,
@@ -43,7 +43,8 @@ pub(super) fn span(identity: &Identity, partition: i32, offset: i64) -> tracing:
 pub(super) struct Shared {
     pub agents: HashMap<String, Arc<BoundAgent>>,
     pub registry: Registry,
-    pub deps: Deps,
+    /// What the calls of tools share.
+    pub environment: Environment,
     pub outbox: Outbox,
     pub cancels: Cancels,
     pub turns_topic: String,

@@ -10,6 +10,7 @@
 //! | `call` | the calls of one reply |
 //! | `cancels` | which turns are to be cancelled |
 //! | `outbox` | results and dead letters |
+//! | `status` | what tools tell of themselves |
 //! | `switches` | what is turned off |
 //! | `simulation` | takeovers, simulated: tests |
 
@@ -21,6 +22,7 @@ mod lanes;
 mod outbox;
 #[cfg(test)]
 mod simulation;
+mod status;
 mod supervisor;
 pub(crate) mod switches;
 
@@ -43,11 +45,13 @@ use crate::kafka::tail::Tails;
 use crate::kafka::topic_id::topic_id;
 use crate::kafka::topics::{self, BindError};
 use crate::retry::Backoff;
-use crate::tool::{Deps, Registry};
+use crate::tool::{Cache, Deps, Environment, Registry, StatusSink};
+use crate::turn::ExternalIoMode;
 use bind::BoundAgent;
 use cancels::Cancels;
 use driver::Shared;
 use outbox::Outbox;
+use status::StatusOut;
 use supervisor::{Limits, OpenTransactions, Points, Supervisor, Transactional};
 use switches::Switches;
 
@@ -62,11 +66,15 @@ const MAX_EVENTS: i64 = 1_000_000;
 /// How long the last records may take to be acknowledged when the worker ends.
 const FLUSH: Duration = Duration::from_secs(10);
 
+/// The same for the last status.
+const FLUSH_STATUS: Duration = Duration::from_millis(500);
+
 /// What a worker runs with.
 pub(crate) struct Options {
     pub config: Config,
     pub registry: Registry,
     pub deps: Deps,
+    pub cache: Cache,
     pub agents: HashMap<String, Arc<BoundAgent>>,
     /// Hears how the worker is.
     pub health: Health,
@@ -112,7 +120,7 @@ pub(crate) async fn run_on(
     topic_id: String,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let Options { config, registry, deps, agents, health, switches } = options;
+    let Options { config, registry, deps, cache, agents, health, switches } = options;
     let kafka = &config.kafka;
     let cancels = Cancels::default();
     tokio::select! {
@@ -122,6 +130,7 @@ pub(crate) async fn run_on(
     let refused = |e| Error::Client(client::explain(&e));
     let steps = Producer::new(&client::step_producer(kafka), "events").map_err(refused)?;
     let out = Producer::new(&client::producer(kafka), "results").map_err(refused)?;
+    let status = Arc::new(StatusOut::new(&config));
     let exactly_once = config.worker.delivery == Delivery::ExactlyOnce;
     // What a transaction left open or undone is no end of a turn (rule 7).
     let isolation = if exactly_once { Isolation::ReadCommitted } else { Isolation::ReadUncommitted };
@@ -164,7 +173,12 @@ pub(crate) async fn run_on(
     let shared = Arc::new(Shared {
         agents,
         registry,
-        deps,
+        environment: Environment {
+            deps,
+            cache,
+            status: Some(Arc::clone(&status) as Arc<dyn StatusSink>),
+            external_io_mode: ExternalIoMode::RuntimeRecorded,
+        },
         outbox: Outbox::new(Arc::new(out.clone()), &config.topics),
         cancels: cancels.clone(),
         turns_topic: config.topics.turns.clone(),
@@ -187,7 +201,11 @@ pub(crate) async fn run_on(
         never = cancels.follow(&config) => match never {},
     };
 
-    let flushed = tokio::task::spawn_blocking(move || steps.flush(FLUSH).and(out.flush(FLUSH))).await;
+    let flush = move || {
+        status.flush(FLUSH_STATUS);
+        steps.flush(FLUSH).and(out.flush(FLUSH))
+    };
+    let flushed = tokio::task::spawn_blocking(flush).await;
     if let Ok(Err(error)) = flushed {
         tracing::warn!(%error, "some records were not acknowledged before the end");
     }

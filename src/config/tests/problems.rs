@@ -23,7 +23,7 @@ fn unknown_fields() {
     assert_eq!(
         problems(text, &[]),
         [
-            "turnmill.toml:1: kafak: unknown field; expected one of `kafka`, `topics`, `worker`, `admin`, `tools`, `switches`, \
+            "turnmill.toml:1: kafak: unknown field; expected one of `kafka`, `topics`, `worker`, `admin`, `cache`, `tools`, `switches`, \
              `agents`, `mcp_servers`",
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
              `drain_timeout`, `delivery`, `max_redeliveries`",

@@ -17,7 +17,7 @@ use crate::health::Health;
 use crate::journal::Member;
 use crate::kafka::consumer::{Command, Event, Handle};
 use crate::kafka::tracker::Tracker;
-use crate::tool::Deps;
+use crate::tool::{Deps, Environment};
 use crate::turn::{Limits as TurnLimits, OnToolError};
 use crate::worker::bind::BoundAgent;
 use crate::worker::cancels::Cancels;
@@ -109,7 +109,7 @@ impl Process {
         let shared = Shared {
             agents: HashMap::from([("a".to_owned(), Arc::new(agent))]),
             registry: TOOLS.clone(),
-            deps: Deps::new(outside.clone()),
+            environment: Environment { deps: Deps::new(outside.clone()), ..Environment::new() },
             outbox: Outbox::new(Arc::new(outside.clone()), &Topics::default()),
             cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),

@@ -200,7 +200,7 @@ impl World {
         Shared {
             agents: bound.agents,
             registry,
-            deps: Deps::none(),
+            environment: Environment::new(),
             outbox: Outbox::new(self.outside.clone(), &Topics::default()),
             cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),

@@ -1,0 +1,60 @@
+//! `Environment`: what all calls of a process share.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::{Cache, ToolContext};
+use crate::turn::ExternalIoMode;
+
+/// What a team's tools share: a database pool, a client. One value of the team's own type.
+#[derive(Clone)]
+pub struct Deps(pub(super) Arc<dyn Any + Send + Sync>);
+
+impl Deps {
+    /// Wraps the value.
+    pub fn new<T: Any + Send + Sync>(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+
+    /// Nothing.
+    pub fn none() -> Self {
+        Self::new(())
+    }
+}
+
+/// Where a tool's status goes. It must neither block nor fail: a status is lost rather than waited for.
+pub trait StatusSink: Send + Sync + 'static {
+    /// Takes a text of the call with this context.
+    fn emit(&self, context: &ToolContext, text: &str);
+}
+
+/// What all calls of a process share. Cheap to clone.
+#[derive(Clone)]
+pub struct Environment {
+    /// What the program gave to `App::deps`.
+    pub deps: Deps,
+    /// Where results and the tools' own values are kept.
+    pub cache: Cache,
+    /// Where status goes. None: nowhere.
+    pub status: Option<Arc<dyn StatusSink>>,
+    /// Whether calls may reach out.
+    pub external_io_mode: ExternalIoMode,
+}
+
+impl Environment {
+    /// No deps, a cache in memory, status that goes nowhere, and no I/O.
+    pub fn new() -> Self {
+        Self {
+            deps: Deps::none(),
+            cache: Cache::default(),
+            status: None,
+            external_io_mode: ExternalIoMode::Forbid,
+        }
+    }
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self::new()
+    }
+}
