@@ -28,7 +28,7 @@ pub fn wait_until_ready(address: &str) {
 }
 
 /// The value of a series, `name{label="value"}`, if it is there.
-fn metric(address: &str, series: &str) -> Option<f64> {
+pub fn metric(address: &str, series: &str) -> Option<f64> {
     let (status, text) = health(address, "/metrics");
     assert_eq!(status, 200, "{text}");
     let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();

@@ -13,6 +13,8 @@
 //! | `records` | what Kafka delivers: records that cannot be run, odd keys, sizes |
 //! | `model` | what a model gets wrong |
 //! | `tools` | what a tool says ends a call or a turn |
+//! | `cache` | results that calls leave for other calls, in memory and in Redis |
+//! | `status` | what tools tell of themselves while they run |
 //! | `rolling` | workers that are replaced one by one under load |
 //! | `refusal` | tools that require approval |
 //! | `admin` | metrics, health, logs, switches |
@@ -22,6 +24,7 @@
 //! own worker that most tests run is `tests/fixtures/ledger.rs`.
 
 mod admin;
+mod cache;
 mod cli;
 mod endings;
 mod exactly_once;
@@ -33,6 +36,7 @@ mod records;
 mod recovery;
 mod refusal;
 mod rolling;
+mod status;
 mod support;
 mod takeover;
 mod tools;

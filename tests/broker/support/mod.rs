@@ -81,6 +81,9 @@ const LEDGER: &[&str] = &[
     "ping",
     "big",
     "grid",
+    "quote",
+    "tell",
+    "locked",
     "poison",
     "fatal",
 ];
