@@ -25,6 +25,12 @@ fn an_agent_with_a_gated_tool_stops_the_worker_before_it_joins() {
 }
 
 #[test]
+fn a_tool_that_a_person_must_approve_for_some_arguments_is_refused_too() {
+    let mill = Setup::ledger("refused-predicate").agent(r#"tools = ["note", "pay_out"]"#).ready();
+    assert_refused(&mill, 4, &["\"support\"", "\"pay_out\"", "registered by this program", "approval"]);
+}
+
+#[test]
 fn a_pattern_that_picks_a_gated_tool_is_refused_too() {
     let mill = Setup::ledger("refused-pattern").agent(r#"tools = ["*"]"#).ready();
     assert_refused(&mill, 4, &["\"support\"", "\"refund\""]);
@@ -56,7 +62,7 @@ fn an_mcp_server_without_gated_tools_is_not_in_this_version() {
 
 #[test]
 fn a_turn_that_names_a_gated_tool_fails_before_anything_runs() {
-    let agent = "tools = [\"note\"]\nturn_tools = [\"refund\", \"ping\"]";
+    let agent = "tools = [\"note\"]\nturn_tools = [\"refund\", \"pay_out\", \"ping\"]";
     let mill = Setup::ledger("turn-tools").agent(agent).ready();
     let _worker = mill.worker();
     let naming = |id: &str, tools: &[&str], called: &str| {
@@ -67,15 +73,17 @@ fn a_turn_that_names_a_gated_tool_fails_before_anything_runs() {
     mill.send(&[
         naming("gated", &["refund"], "refund"),
         naming("gated-among-others", &["note", "refund"], "note"),
+        naming("gated-sometimes", &["pay_out"], "pay_out"),
         naming("not-allowed", &["fatal"], "fatal"),
         naming("not-there", &["nothing"], "nothing"),
     ]);
-    for result in mill.results(4) {
+    for result in mill.results(5) {
         assert_eq!(result["status"], "failed", "{result}");
         assert_eq!(result["error"]["code"], "tool_registration_error", "{result}");
     }
     let message = |turn: &str| mill.result(turn)["error"]["message"].as_str().unwrap().to_owned();
     assert!(message("gated").contains("\"refund\"") && message("gated").contains("approval"));
+    assert!(message("gated-sometimes").contains("approval"));
     assert!(message("not-allowed").contains("turn_tools"));
     let events = mill.events();
     assert!(events.of_type("tool:start").is_empty() && events.of_type("model:reply").is_empty());

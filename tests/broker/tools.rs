@@ -107,3 +107,53 @@ fn an_answer_that_no_record_holds_fails_the_turn() {
     assert_eq!(results[0]["error"]["code"], "record_too_large", "{}", results[0]);
     assert_eq!(results[1]["output"], "ok");
 }
+
+#[test]
+fn the_model_and_results_have_another_text_than_the_operator() {
+    let mill = Setup::ledger("two-texts").ready();
+    let worker = mill.worker();
+    let locked = |fatal: bool| calls(&[call("locked", json!({"fatal": fatal}))]);
+    mill.send(&[turn("a", "told", &[locked(false), text("ok")]), turn("b", "failed", &[locked(true)])]);
+    assert_eq!(mill.result("told")["status"], "completed");
+    let failed = mill.result("failed");
+    let error = json!({"code": "tool_fatal", "message": "tool locked: The account is locked."});
+    assert_eq!(failed["error"], error);
+    mill.wait_until_committed();
+
+    let events = mill.events();
+    let operator = "row 17 of db-3 is locked";
+    let error = json!({"code": "tool_error", "message": "The account is locked.", "detail": operator});
+    assert_eq!(events.result("told", "m0.c0")["error"], error);
+    assert_eq!(events.result("failed", "m0.c0")["error"]["detail"], operator);
+    assert!(worker.log().contains(operator), "{}", worker.log());
+    let shown = mill.run(&["events", "--turn", "told"]).expect(0).stdout;
+    assert!(shown.contains(&format!("tool_error: The account is locked. ({operator})")), "{shown}");
+    // Neither is retried.
+    assert_eq!(mill.ledger().len(), 2);
+}
+
+#[test]
+fn a_failed_tool_ends_the_turn_of_an_agent_that_wants_it_so() {
+    let agent = "tools = [\"flaky\", \"note\"]\non_tool_error = \"fail_turn\"";
+    let mill = Setup::ledger("fail-turn").agent(agent).ready();
+    let _worker = mill.worker();
+    let flaky = |times: u32| call("flaky", json!({"fail_times": times}));
+    let wrong = calls(&[call("nope", json!({})), call("note", json!({"txt": 1})), flaky(1)]);
+    mill.send(&[
+        turn(
+            "a",
+            "failed",
+            &[calls(&[flaky(9), call("note", json!({"text": "beside"}))]), text("never said")],
+        ),
+        turn("b", "mended", &[wrong, text("went on")]),
+    ]);
+    let failed = mill.result("failed");
+    assert_eq!(failed["status"], "failed", "{failed}");
+    assert_eq!(failed["error"], json!({"code": "tool_error", "message": "attempt 4 failed, as asked"}));
+    // The other call of the reply ran to its end.
+    assert_eq!(mill.events().result("failed", "m0.c1")["status"], "ok");
+    // What the model gets wrong is the model's to mend.
+    assert_eq!(mill.result("mended")["output"], "went on");
+    mill.wait_until_committed();
+    assert_eq!(mill.records("dead_letters").len(), 0);
+}
