@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use turnmill::tool::{
     Decimal, Deps, Effect, ErrorKind, Output, Retry, RetryWait, Tool, ToolContext, ToolError,
 };
-use turnmill::turn::{Position, SessionId, TurnId};
+use turnmill::turn::{ExternalIoMode, Position, SessionId, TurnId};
 
 /// An alias, as many programs have one.
 type Result<T, E = ToolError> = std::result::Result<T, E>;
@@ -384,4 +384,34 @@ async fn a_tool_may_stand_inside_a_function() {
         Ok(list.len())
     }
     assert_eq!(call(LocalTool, json!({"list": [[1, "x"]]})).await, Ok(json!(1)));
+}
+
+/// Ask somebody outside.
+#[turnmill::tool]
+async fn reach_out(ctx: &ToolContext) -> Result<bool> {
+    ctx.emit_status("nobody listens");
+    ctx.http().map(|_| true)
+}
+
+#[tokio::test]
+async fn a_call_reaches_out_only_where_somebody_has_said_that_it_may() {
+    let context = |mode: Option<ExternalIoMode>| {
+        let (session, turn) = (SessionId::new("s").unwrap(), TurnId::new("t").unwrap());
+        let context = ToolContext::builder(session, turn, &Position::call(0, 1)).names("a", "reach_out");
+        match mode {
+            Some(mode) => context.external_io_mode(mode),
+            None => context,
+        }
+        .build()
+    };
+    for forbidden in [None, Some(ExternalIoMode::Forbid)] {
+        let error = ReachOut.call(&context(forbidden), json!({})).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fatal);
+        assert_eq!(error.message(), "the call may not reach out: its external I/O mode is `forbid`");
+    }
+    for allowed in [ExternalIoMode::RuntimeRecorded, ExternalIoMode::LiveUnrecorded] {
+        assert_eq!(reach_out(&context(Some(allowed))).await, Ok(true));
+    }
+    assert_eq!(context(None).position(), "m0.c1");
+    assert_eq!(context(None).cause(), Some("m0"));
 }

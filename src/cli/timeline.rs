@@ -52,7 +52,12 @@ pub(crate) fn event(event: &StepEvent) -> String {
     if let Some(latency) = event.latency_ms {
         line.cell(DIM, &duration(latency));
     }
-    if let Some(attempt) = event.attempt.or(event.attempts) {
+    if event.cache_hit == Some(true) {
+        line.cell(DIM, "cached");
+    } else if let Some(cost) = event.cost {
+        line.cell(DIM, &format!("cost {cost}"));
+    }
+    if let Some(attempt) = event.attempt.or(event.attempts).filter(|attempt| *attempt > 0) {
         line.cell(if attempt > 1 { BOLD } else { DIM }, &format!("attempt {attempt}"));
     }
     match &event.error {
@@ -245,6 +250,12 @@ mod tests {
         let line = event(&result);
         assert_eq!(bare(&line), "s-1/t-3/m0.c1         tool:result  echo  ok  12ms  attempt 2  \"hi\"");
         assert!(line.contains("\u{1b}[32mok\u{1b}[0m"), "{line:?}");
+        result.cost = Some("0.0020".parse().unwrap());
+        result.cache_hit = Some(false);
+        assert!(bare(&event(&result)).contains("  12ms  cost 0.0020  attempt 2  "));
+        (result.cost, result.cache_hit, result.attempts) = (Some("0".parse().unwrap()), Some(true), Some(0));
+        let line = bare(&event(&result));
+        assert_eq!(line, "s-1/t-3/m0.c1         tool:result  echo  ok  12ms  cached  \"hi\"");
     }
 
     #[test]
