@@ -6,6 +6,11 @@
 // The macro names this crate; inside it, and in its tests and examples, that is this crate itself.
 extern crate self as turnmill;
 
+// The documentation's code is compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/tools.md")]
+struct Tools;
+
 mod admin;
 mod app;
 mod cli;

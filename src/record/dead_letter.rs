@@ -4,7 +4,7 @@
 
 /// The code: why the record cannot be run.
 pub const CODE: &str = "turnmill.error.code";
-/// The text of it, for a person.
+/// The text of it, for the operator.
 pub const MESSAGE: &str = "turnmill.error.message";
 /// The topic that the record came from.
 pub const TOPIC: &str = "turnmill.original.topic";
