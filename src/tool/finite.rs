@@ -31,13 +31,20 @@ impl ser::Error for Error {
 /// # Errors
 /// A number is NaN or infinite, the value is nested too deeply, or its own `Serialize` fails.
 pub(super) fn check(value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
-    value.serialize(Walk { around: 0 })
+    value.serialize(Walk { around: 0, any_number: false })
+}
+
+/// Whether the value is nested too deeply, as far as its `Serialize` tells.
+pub(super) fn is_deep(value: &(impl Serialize + ?Sized)) -> bool {
+    value.serialize(Walk { around: 0, any_number: true }).is_err()
 }
 
 #[derive(Clone, Copy)]
 struct Walk {
     /// How many lists and objects are around.
     around: usize,
+    /// Whether numbers are none of its business.
+    any_number: bool,
 }
 
 impl Walk {
@@ -46,16 +53,15 @@ impl Walk {
         // One more than is taken in the end, where a raw value is a struct that is not written as one.
         match self.around > MAX_DEPTH {
             true => Err(Error(format!("the result is nested more than {MAX_DEPTH} deep"))),
-            false => Ok(Self { around: self.around + 1 }),
+            false => Ok(Self { around: self.around + 1, ..self }),
         }
     }
-}
 
-fn float(value: f64) -> Result<(), Error> {
-    if value.is_finite() {
-        Ok(())
-    } else {
-        Err(Error(format!("the result has a number that JSON cannot carry: {value}")))
+    fn float(self, value: f64) -> Result<(), Error> {
+        match self.any_number || value.is_finite() {
+            true => Ok(()),
+            false => Err(Error(format!("the result has a number that JSON cannot carry: {value}"))),
+        }
     }
 }
 
@@ -99,11 +105,11 @@ impl ser::Serializer for Walk {
     }
 
     fn serialize_f32(self, value: f32) -> Result<(), Error> {
-        float(value.into())
+        self.float(value.into())
     }
 
     fn serialize_f64(self, value: f64) -> Result<(), Error> {
-        float(value)
+        self.float(value)
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Error> {

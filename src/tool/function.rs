@@ -51,7 +51,7 @@ impl Spec {
                 match macro_support::arguments(arguments) {
                     Ok(arguments) => {
                         let running = run(context.clone(), arguments);
-                        Box::pin(async move { Output::of(&running.await.map_err(Into::into)?) })
+                        Box::pin(async move { Output::take(running.await.map_err(Into::into)?) })
                     }
                     Err(error) => Box::pin(std::future::ready(Err(error))),
                 }
@@ -71,15 +71,16 @@ impl Spec {
     {
         self.blocking = true;
         let run = Arc::new(run);
-        let call =
-            move |context: &ToolContext, arguments: Value| -> futures_util::future::BoxFuture<'static, _> {
-                let (run, context) = (Arc::clone(&run), context.clone());
-                Box::pin(async move {
-                    let arguments = macro_support::arguments::<A>(arguments)?;
-                    macro_support::blocking(move || Output::of(&run(context, arguments).map_err(Into::into)?))
-                        .await
-                })
-            };
+        let call = move |context: &ToolContext,
+                         arguments: Value|
+              -> futures_util::future::BoxFuture<'static, _> {
+            let (run, context) = (Arc::clone(&run), context.clone());
+            Box::pin(async move {
+                let arguments = macro_support::arguments::<A>(arguments)?;
+                macro_support::blocking(move || Output::take(run(context, arguments).map_err(Into::into)?))
+                    .await
+            })
+        };
         FunctionTool { spec: self, call: Arc::new(call) }
     }
 }

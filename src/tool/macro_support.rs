@@ -41,7 +41,7 @@ impl<T: Returns, E: Failure> ToolResult for Result<T, E> {
     }
 
     fn into_output(self) -> Result<Output, ToolError> {
-        Output::of(&self.map_err(Into::into)?)
+        Output::take(self.map_err(Into::into)?)
     }
 }
 

@@ -26,6 +26,20 @@ impl Output {
         canonical::of(value).map(Self).map_err(|e| invalid(e.to_string()))
     }
 
+    /// The JSON of what a tool returned.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub(super) fn take<T: Serialize>(value: T) -> Result<Self, ToolError> {
+        let output = Self::of(&value);
+        if output.is_err() && finite::is_deep(&value) {
+            // To drop it recurses as deeply as to write it: what it holds is lost, for else the stack would overflow,
+            // and that ends the process.
+            std::mem::forget(value);
+        }
+        output
+    }
+
     /// A JSON text, in its canonical form.
     ///
     /// # Errors
@@ -92,9 +106,9 @@ mod tests {
         assert!(Output::of(&nested(127)).is_ok());
         let error = Output::of(&nested(128)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidResult);
-        // What makes it is not to overflow either.
-        let deep = std::mem::ManuallyDrop::new(nested(100_000));
-        assert_eq!(Output::of(&*deep).unwrap_err().kind(), ErrorKind::InvalidResult);
+        assert_eq!(Output::take(nested(100_000)).unwrap_err().kind(), ErrorKind::InvalidResult);
+        let worse = (f64::NAN, nested(100_000));
+        assert_eq!(Output::take(worse).unwrap_err().kind(), ErrorKind::InvalidResult);
     }
 
     #[test]

@@ -157,3 +157,24 @@ fn a_failed_tool_ends_the_turn_of_an_agent_that_wants_it_so() {
     mill.wait_until_committed();
     assert_eq!(mill.records("dead_letters").len(), 0);
 }
+
+#[test]
+fn an_odd_result_or_a_panic_is_its_calls_alone() {
+    let mill = Setup::ledger("odd").ready();
+    let mut worker = mill.worker();
+    let odd = |how: &str| call("odd", json!({"how": how}));
+    let all =
+        [odd("not a number"), odd("deep"), odd("panic"), odd("utf-16"), call("note", json!({"text": "ok"}))];
+    mill.send(&[turn("s", "t", &[calls(&all), text("went on")])]);
+    assert_eq!(mill.result("t")["output"], "went on");
+    let events = mill.events();
+    let code = |position: &str| events.result("t", position)["error"]["code"].clone();
+    assert_eq!(["m0.c0", "m0.c1", "m0.c2"].map(code), ["invalid_result", "invalid_result", "tool_panicked"]);
+    for position in ["m0.c0", "m0.c1", "m0.c2"] {
+        let message = events.result("t", position)["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("odd") && !message.contains("as it should"), "{message}");
+    }
+    assert_eq!(events.result("t", "m0.c3")["output"], "h\0\u{e9}\0");
+    assert_eq!(events.result("t", "m0.c4")["output"], "ok");
+    assert!(worker.running());
+}

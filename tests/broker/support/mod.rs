@@ -84,6 +84,7 @@ const LEDGER: &[&str] = &[
     "quote",
     "tell",
     "locked",
+    "odd",
     "poison",
     "fatal",
 ];
