@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint bench-quick bench-recovery clean
+.PHONY: demo test lint function-calling bench-quick bench-recovery clean
 
 ## An embedded broker, a worker, sample turns, a timeline; ends by itself.
 demo:
@@ -26,6 +26,10 @@ chaos-short:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+## Every function definition of the public function-calling leaderboard is registered, and its example calls are checked.
+function-calling:
+	scripts/function-calling
 
 ## Turns per second beside a bare consume-produce loop, on a real broker, as ratios.
 bench-quick:
