@@ -4,6 +4,10 @@ use serde_json::Value;
 
 use super::{Failure, canonical, code};
 
+/// A key that no argument may have: `serde_json` takes an object that begins with it for the JSON in its text, so that
+/// a tool would be given other arguments than those that are recorded, or none that can be read.
+const RESERVED: &str = "$serde_json::private::RawValue";
+
 /// Arguments that are a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arguments {
@@ -17,7 +21,7 @@ impl Arguments {
     ///
     /// # Errors
     /// `invalid_arguments`, with a text that the model can act on: the text is not one JSON value, the
-    /// value is not an object, has text that is not Unicode, or is nested too deeply.
+    /// value is not an object, has text that is not Unicode or a key that cannot be used, or is nested too deeply.
     pub fn parse(raw: &str) -> Result<Self, Failure> {
         let trimmed = raw.trim();
         if trimmed.is_empty() || trimmed == "null" {
@@ -28,6 +32,10 @@ impl Arguments {
         let canonical = canonical::canonicalize(trimmed).map_err(|e| invalid(e.to_string()))?;
         if !canonical.starts_with('{') {
             return Err(invalid(format!("expected a JSON object, got {}", kind(&canonical))));
+        }
+        // Inside a text there would be a backslash before each quote.
+        if ["{", ","].iter().any(|before| canonical.contains(&format!("{before}\"{RESERVED}\":"))) {
+            return Err(invalid(format!("the key {RESERVED:?} cannot be used")));
         }
         Ok(Self { canonical })
     }
@@ -82,6 +90,29 @@ mod tests {
         ] {
             let failure = Arguments::parse(raw).unwrap_err();
             assert_eq!(failure.code, code::INVALID_ARGUMENTS, "{raw:.40}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_would_be_read_as_something_else_is_refused_and_a_text_like_it_is_not() {
+        for raw in [
+            r#"{"$serde_json::private::RawValue":"{\"b\":1}"}"#,
+            r#"{"a":[{"a":0,"\u0024serde_json::private::RawValue":0}]}"#,
+            r##"{"#":0,"$serde_json::private::RawValue":0}"##,
+        ] {
+            let failure = Arguments::parse(raw).unwrap_err();
+            let expected = "invalid arguments: the key \"$serde_json::private::RawValue\" cannot be used";
+            assert_eq!(
+                (failure.code.as_ref(), failure.message.as_str()),
+                (code::INVALID_ARGUMENTS, expected)
+            );
+        }
+        for raw in [
+            r#"{"a":"$serde_json::private::RawValue"}"#,
+            r#"{"{\"$serde_json::private::RawValue":1}"#,
+            r#"{"a":"{\"$serde_json::private::RawValue\":1}"}"#,
+        ] {
+            assert_eq!(Arguments::parse(raw).unwrap().canonical, raw);
         }
     }
 
