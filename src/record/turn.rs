@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::turn::{Failure, Hash, Message, SessionId, TurnId, code};
 
@@ -116,16 +117,16 @@ pub fn read_turn(
         }
         Err(error) => {
             let glimpse: Glimpse = serde_json::from_str(text).unwrap_or_default();
-            let turn_id = glimpse.text("turn_id").and_then(|id| TurnId::new(id).ok());
+            let turn_id = glimpse.text("turn_id").and_then(|id| TurnId::new(&id).ok());
             let answerable = turn_id.is_some();
             let id = turn_id.unwrap_or(own_id);
             let session = (glimpse.text("session_id"))
-                .and_then(|id| SessionId::new(id).ok())
+                .and_then(|id| SessionId::new(&id).ok())
                 .unwrap_or_else(|| SessionId::of_record(key, &id));
             Err(Box::new(Unreadable {
                 identity: Identity { session, turn: id, input },
                 answerable,
-                agent: glimpse.text("agent").map(Into::into),
+                agent: glimpse.text("agent"),
                 failure: Failure::new(code::INVALID_TURN, explain(&error)),
             }))
         }
@@ -142,14 +143,15 @@ fn explain(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     }
 }
 
-/// Whatever members an object has, to find the ids of a record that is no turn.
+/// Whatever members an object has, to find the ids of a record that is no turn. Unread, so that one that cannot be
+/// read, as a number out of every range, hides no other.
 #[derive(Default, Deserialize)]
 #[serde(transparent)]
-struct Glimpse(BTreeMap<String, serde_json::Value>);
+struct Glimpse(BTreeMap<String, Box<RawValue>>);
 
 impl Glimpse {
-    fn text(&self, field: &str) -> Option<&str> {
-        self.0.get(field)?.as_str()
+    fn text(&self, field: &str) -> Option<String> {
+        serde_json::from_str(self.0.get(field)?.get()).ok()
     }
 }
 
@@ -181,6 +183,11 @@ mod tests {
         let bad = read(None, r#"{"turn_id":"a b","agent":"a","input":"x"}"#).unwrap_err();
         assert!(!bad.answerable);
         assert!(bad.failure.message.contains("turn_id"), "{}", bad.failure.message);
+
+        let odd = r#"{"turn_id":"t","session_id":"s","agent":"a","priority":1e999}"#;
+        let bad = read(None, odd).unwrap_err();
+        assert!(bad.answerable);
+        assert_eq!((bad.identity.session.as_str(), bad.agent.as_deref()), ("s", Some("a")));
 
         let bad = read(None, r#"{"agent":"a","input":"x","metadata":{"script":{}}}"#).unwrap_err();
         assert!(bad.failure.message.contains("metadata.script"), "{}", bad.failure.message);
