@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Error, Exit};
 use crate::app::App;
 use crate::config::{self, Config, Loaded, Problem};
-use crate::tool::{Cache, Deps, Redis, RedisSettings, Registry, Store, samples};
+use crate::tool::{Cache, Deps, Redis, RedisSettings, Registry, Source, Store, samples};
 use crate::worker::bind::{Bound, BoundAgent, Models, bind};
 
 /// Everything that a worker is made of, and what is wrong with it.
@@ -25,18 +25,19 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Puts a program and its settings together. The code's tools come before the samples, the code's agents
-    /// before the configuration's.
+    /// Puts a program and its settings together. The code's tools come before the configuration's, those before the
+    /// samples; the code's agents before the configuration's.
     pub(crate) fn new(app: App, mut loaded: Loaded) -> Self {
         let written = loaded.config.clone();
         let mut registry = Registry::new();
-        let mut problems = Vec::new();
-        let samples = if loaded.config.tools.samples { samples() } else { Vec::new() };
-        for tool in app.tools.into_iter().chain(samples) {
+        let mut problems = std::mem::take(&mut loaded.unset);
+        for tool in app.tools {
             if let Err(error) = registry.register(tool) {
                 problems.push(Problem::new(error.to_string()));
             }
         }
+        let taken = register_configured(&loaded.config, &mut registry);
+        problems.extend(taken.into_iter().map(|problem| loaded.locate(problem)));
         for agent in app.agents.into_iter().rev() {
             if let Some(twin) = loaded.config.agents.iter().position(|other| other.name == agent.name) {
                 problems.push(loaded.locate(Problem::field(
@@ -92,4 +93,98 @@ fn cache(settings: &config::Cache) -> Result<(Cache, Option<Arc<Redis>>), Proble
         Redis::new(&settings).map_err(|error| Problem::field("cache.redis_url", error.to_string()))?;
     let redis = Arc::new(redis);
     Ok((Cache::new(Arc::clone(&redis) as Arc<dyn Store>), Some(redis)))
+}
+
+/// Registers the tools of the configuration, then the samples. What else is wrong with them was reported when they
+/// were loaded: what is left is a name that the program has too.
+fn register_configured(config: &Config, registry: &mut Registry) -> Vec<Problem> {
+    let taken = |index: usize, name: &str, whose: &str| {
+        let message = format!("{whose} has a tool {name:?}; a name must be unique");
+        Problem::field(format!("http_tools[{index}].name"), message)
+    };
+    let mut problems = Vec::new();
+    for (index, tool) in config.http_tools.iter().enumerate() {
+        let Ok(endpoint) = tool.endpoint() else { continue };
+        let twin = registry.get(&tool.name).map(|twin| twin.source);
+        let refused = registry.register_from(Source::HttpTools, Arc::new(endpoint)).is_err();
+        if refused && twin == Some(Source::Program) {
+            problems.push(taken(index, &tool.name, "the program itself"));
+        }
+    }
+    let samples = if config.tools.samples { samples() } else { Vec::new() };
+    for sample in samples {
+        let name = sample.spec().name;
+        match config.http_tools.iter().position(|tool| tool.name == name) {
+            Some(index) => problems.push(taken(index, &name, "tools.samples")),
+            None => {
+                problems.extend(registry.register(sample).err().map(|error| Problem::new(error.to_string())))
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::{Spec, ToolContext, ToolError};
+    use serde_json::{Value, json};
+
+    /// A program with a tool `mine` and a configuration with HTTP tools of these names.
+    fn program(names: &[&str], samples: bool, more: &str) -> Program {
+        let tool = |name: &&str| {
+            format!(
+                "[[http_tools]]\nname = \"{name}\"\ndescription = \"A tool.\"\nmethod = \"GET\"\nurl = \"https://h\"\n\
+                 parameters.type = \"object\"\n{more}\n"
+            )
+        };
+        let tools: String = names.iter().map(tool).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("turnmill.toml");
+        let agent = "[[agents]]\nname = \"support\"\nmodel = \"scripted\"\ntools = [\"*\"]\n";
+        std::fs::write(&file, format!("tools.samples = {samples}\n{tools}{agent}")).unwrap();
+        let loaded = crate::config::load(Some(&file), std::iter::empty()).unwrap();
+        let mine = Spec::new("mine", "A tool.", json!({"type": "object"}))
+            .tool(|_: ToolContext, _: Value| async { Ok::<_, ToolError>(()) });
+        Program::new(App::new().tool(mine), loaded)
+    }
+
+    fn problems(program: &Program) -> Vec<String> {
+        let located = program.look().problems.into_iter().map(|problem| Problem { file: None, ..problem });
+        located.map(|problem| problem.to_string()).collect()
+    }
+
+    #[test]
+    fn the_tools_of_the_configuration_come_between_those_of_the_code_and_the_samples() {
+        let program = program(&["b", "a"], true, "");
+        let names: Vec<_> = program.registry.iter().map(|tool| tool.spec.name.as_str()).collect();
+        assert_eq!(names, ["mine", "b", "a", "echo", "add", "sleep", "flaky"]);
+        assert!(problems(&program).is_empty());
+    }
+
+    #[test]
+    fn a_name_that_the_program_has_too_is_a_problem_with_its_line() {
+        let found = problems(&program(&["mine", "echo"], true, ""));
+        assert_eq!(
+            found,
+            [
+                "line 3: http_tools[0].name: the program itself has a tool \"mine\"; a name must be unique",
+                "line 10: http_tools[1].name: tools.samples has a tool \"echo\"; a name must be unique",
+            ]
+        );
+        assert!(problems(&program(&["echo"], false, "")).is_empty());
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_a_problem_and_a_gated_tool_is_refused() {
+        let more = "headers.Authorization = \"${TOKEN}\"\nrequires_approval = true";
+        let program = program(&["a"], false, more);
+        assert_eq!(
+            problems(&program),
+            ["line 8: http_tools[0].headers.Authorization: the environment variable TOKEN is not set"]
+        );
+        let refused = program.look().refusals.pop().unwrap();
+        assert_eq!(refused.source, "declared in http_tools of the configuration");
+        assert_eq!(program.bind().unwrap_err().exit, Exit::Usage);
+    }
 }

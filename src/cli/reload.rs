@@ -62,7 +62,8 @@ impl Reload {
 
 /// What differs and may not.
 fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
-    let Config { kafka, topics, worker, admin, cache, tools, switches: _, agents, mcp_servers } = running;
+    let Config { kafka, topics, worker, admin, cache, tools, switches: _, agents, http_tools, mcp_servers } =
+        running;
     let differs = [
         (*kafka != new.kafka, "[kafka]"),
         (*topics != new.topics, "[topics]"),
@@ -71,6 +72,7 @@ fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
         (*cache != new.cache, "[cache]"),
         (*tools != new.tools, "[tools]"),
         (*agents != new.agents, "[[agents]]"),
+        (*http_tools != new.http_tools, "[[http_tools]]"),
         (*mcp_servers != new.mcp_servers, "[[mcp_servers]]"),
     ];
     differs.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect()

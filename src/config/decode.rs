@@ -101,6 +101,7 @@ fn rephrase(message: &str, field: &Field, node: &Node) -> String {
     let expected = match expected {
         "a duration" => "a duration such as \"25s\"",
         "a nonzero usize" => "a whole number of at least 1",
+        "u32" => "a whole number from 0 to 4294967295",
         "a nonzero u32" => "a whole number from 1 to 4294967295",
         "socket address" => "an address such as \"127.0.0.1:9464\"",
         "a boolean" => "true or false",
@@ -109,6 +110,7 @@ fn rephrase(message: &str, field: &Field, node: &Node) -> String {
         }
         "a sequence" => "a list such as [\"a\", \"b\"]",
         "a map" => "a table",
+        "an integer or string" | "parsable string" | "integer overflow" => "a size such as \"1MiB\"",
         "string only" => "a string",
         "path string" => "a path",
         other if other.starts_with("struct ") => "a table",
@@ -120,14 +122,21 @@ fn rephrase(message: &str, field: &Field, node: &Node) -> String {
 /// What is there instead.
 fn got(field: &Field, node: &Node) -> String {
     // These may hold a password or a token.
-    let secret = ["kafka", "mcp_servers", "cache"].iter().any(|table| field.is_in(table));
+    let header = is_header(field);
+    let secret = header || ["kafka", "mcp_servers", "cache"].iter().any(|table| field.is_in(table));
     match &node.value {
         Value::Table(_) => "a table".into(),
         Value::Array(_) => "a list".into(),
+        Value::Scalar(toml::Value::Integer(_) | toml::Value::Float(_)) if header => "a number".into(),
         Value::Text(_) | Value::Scalar(toml::Value::String(_)) if secret => "a string".into(),
         Value::Text(text) | Value::Scalar(toml::Value::String(text)) => quoted(text),
         Value::Scalar(value) => value.to_string(),
     }
+}
+
+/// Whether there may be a header of an HTTP tool in a field.
+fn is_header(field: &Field) -> bool {
+    field.is_in("http_tools") && field.0.get(2).is_none_or(|step| *step == "headers".into())
 }
 
 /// The start of a text, in quotes.

@@ -1,5 +1,6 @@
 //! Loads the settings: the file, the environment over it, the types, the checks.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use super::field::Field;
 use super::problem::{ConfigError, Place, Places, Problem};
 use super::tree::Node;
 use super::validate::validate;
-use super::{env, properties};
+use super::{env, http_tool, properties};
 
 /// The file that is read when none is named.
 const DEFAULT_FILE: &str = "turnmill.toml";
@@ -21,13 +22,15 @@ pub struct Loaded {
     pub config: Config,
     /// What relative paths are relative to: the folder of the file.
     pub base_dir: PathBuf,
+    /// The variables that tools need and the environment does not have. Only those who run tools mind.
+    pub(crate) unset: Vec<Problem>,
     places: Places,
 }
 
 /// Settings that a program made itself.
 impl From<Config> for Loaded {
     fn from(config: Config) -> Self {
-        Self { config, base_dir: PathBuf::from("."), places: Places::default() }
+        Self { config, base_dir: PathBuf::from("."), unset: Vec::new(), places: Places::default() }
     }
 }
 
@@ -114,22 +117,23 @@ fn look_at_file(
         return Err(report(problems, &places));
     };
     properties::flatten(&mut tree, &mut problems);
-    env::merge(&mut tree, env, &mut problems);
+    let env: Vec<_> = env.collect();
+    env::merge(&mut tree, env.iter().cloned(), &mut problems);
     tree.places(&Field::default(), &mut places);
 
-    let mut config = decode(&mut tree, &mut problems);
-    if let Some(config) = &mut config {
-        for script in config.agents.iter_mut().filter_map(|agent| agent.script.as_mut()) {
-            *script = base_dir.join(&script);
-        }
-        let found = further(&problems, &tree, validate(config));
-        problems.extend(found);
+    let Some(mut config) = decode(&mut tree, &mut problems) else {
+        return Err(report(problems, &places));
+    };
+    for script in config.agents.iter_mut().filter_map(|agent| agent.script.as_mut()) {
+        *script = base_dir.join(&script);
     }
-    let error = report(problems, &places);
-    match config {
-        Some(config) => Ok((Loaded { config, base_dir, places }, error.problems)),
-        None => Err(error),
-    }
+    let variables: HashMap<String, String> = env.into_iter().collect();
+    let http_tool::Variables { mut wrong, unset } = http_tool::expand(&mut config.http_tools, &variables);
+    wrong.extend(validate(&config));
+    let (wrong, unset) = (further(&problems, &tree, wrong), further(&problems, &tree, unset));
+    problems.extend(wrong);
+    let (problems, unset) = (report(problems, &places).problems, report(unset, &places).problems);
+    Ok((Loaded { config, base_dir, unset, places }, problems))
 }
 
 /// The file's text, if there is such a file.

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | this one | what can be set, with units, defaults and bounds |
+//! | `http_tool` | the same of `[[http_tools]]`, and the tools that they become |
 //! | `load` | the file and the environment, layered; every problem with its field and line |
 //! | `field` | the place of a field: `agents[0].tools[1]` |
 //! | `problem` | what is wrong, and where it was set |
@@ -18,6 +19,7 @@
 mod decode;
 mod env;
 mod field;
+mod http_tool;
 mod load;
 mod problem;
 mod properties;
@@ -27,6 +29,7 @@ mod tree;
 mod validate;
 
 pub use env::environment;
+pub use http_tool::{HttpTool, Method, Schema};
 pub(crate) use load::look;
 pub use load::{Loaded, load};
 pub use problem::{ConfigError, Problem};
@@ -64,6 +67,8 @@ pub struct Config {
     pub switches: Switches,
     /// The agents.
     pub agents: Vec<Agent>,
+    /// The tools that are HTTP endpoints.
+    pub http_tools: Vec<HttpTool>,
     /// The MCP servers whose tools the agents may use.
     pub mcp_servers: Vec<McpServer>,
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::decode::quoted;
 use super::problem::Problem;
-use super::properties;
 use super::{Agent, Config, Kafka, McpServer, Topics, Worker};
+use super::{http_tool, properties};
 use crate::tool::Pattern;
 
 /// The longest drain.
@@ -25,6 +25,8 @@ pub(super) fn validate(config: &Config) -> Vec<Problem> {
         problems.push(Problem::field("cache.timeout", "must be more than zero, such as \"500ms\""));
     }
     agents(&config.agents, &mut problems);
+    names(config.http_tools.iter().map(|tool| tool.name.as_str()), "http_tools", &mut problems);
+    problems.extend(http_tool::check(&config.http_tools));
     mcp_servers(&config.mcp_servers, &mut problems);
     problems
 }

@@ -13,6 +13,7 @@
 //! | `output` | `Output`: a result that is known to be JSON |
 //! | `http` | the HTTP client that tools share |
 //! | `registry` | the tools of a process, in order, and name patterns |
+//! | `endpoint` | tools that are HTTP endpoints of the configuration |
 //! | `execute` | one call: timeout, retries, panics |
 //! | `macro_support` | what the code that the attribute writes needs |
 //! | `samples` | `echo`, `add`, `sleep`, `flaky` |
@@ -20,6 +21,7 @@
 mod approval;
 mod cache;
 mod context;
+pub(crate) mod endpoint;
 mod environment;
 mod error;
 mod execute;
@@ -42,7 +44,7 @@ pub use error::{ErrorKind, ToolError};
 pub use execute::{Execution, execute};
 pub use function::FunctionTool;
 pub use output::Output;
-pub use registry::{Pattern, Registered, Registry, RegistryError};
+pub use registry::{Pattern, Registered, Registry, RegistryError, Source};
 pub use retry::{Retry, RetryWait};
 pub use rust_decimal::Decimal;
 pub use samples::samples;

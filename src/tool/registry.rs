@@ -35,6 +35,24 @@ pub enum RegistryError {
     ApprovalTimeout(String),
 }
 
+/// Where a tool comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The program has it.
+    Program,
+    /// The configuration declares it.
+    HttpTools,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Program => "registered by this program",
+            Self::HttpTools => "declared in http_tools of the configuration",
+        })
+    }
+}
+
 /// A registered tool: the tool, what it declared, and its compiled schema.
 pub struct Registered {
     /// The tool.
@@ -43,6 +61,8 @@ pub struct Registered {
     pub spec: Spec,
     /// What a model is told about it.
     pub definition: Arc<Definition>,
+    /// Where it comes from.
+    pub source: Source,
     arguments: jsonschema::Validator,
     results: Option<jsonschema::Validator>,
 }
@@ -125,29 +145,46 @@ impl Registry {
     /// # Errors
     /// Its name breaks the rule or is taken, or its schema cannot be used.
     pub fn register(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
+        self.register_from(Source::Program, tool)
+    }
+
+    /// Adds a tool that comes from somewhere else.
+    ///
+    /// # Errors
+    /// As with [`Self::register`].
+    pub(crate) fn register_from(&mut self, source: Source, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let spec = tool.spec();
-        if !is_name(&spec.name) {
-            return Err(RegistryError::Name(spec.name));
+        if let Some(fault) = self.faults(&spec).into_iter().next() {
+            return Err(fault);
         }
-        if self.by_name.contains_key(&spec.name) {
-            return Err(RegistryError::Duplicate(spec.name));
-        }
-        if spec.approval_timeout.is_some() && !spec.requires_approval.is_gated() {
-            return Err(RegistryError::ApprovalTimeout(spec.name));
-        }
-        let bad = |what, why| RegistryError::Schema { name: spec.name.clone(), what, why };
-        if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
-            let why = "arguments are an object, so it says `\"type\": \"object\"`";
-            return Err(bad("arguments", why.into()));
-        }
-        let compile =
-            |what, schema| jsonschema::validator_for(schema).map_err(|error| bad(what, error.to_string()));
-        let arguments = compile("arguments", &spec.parameters)?;
-        let results = spec.output.as_ref().map(|schema| compile("results", schema)).transpose()?;
+        let arguments = compile(&spec, "arguments", &spec.parameters)?;
+        let results = spec.output.as_ref().map(|schema| compile(&spec, "results", schema)).transpose()?;
         let definition = Arc::new(Definition::new(&spec.name, &spec.description, spec.parameters.clone()));
         self.by_name.insert(spec.name.clone(), self.tools.len());
-        self.tools.push(Arc::new(Registered { tool, spec, definition, arguments, results }));
+        self.tools.push(Arc::new(Registered { tool, spec, definition, source, arguments, results }));
         Ok(())
+    }
+
+    /// Everything that keeps a tool from being registered.
+    pub(crate) fn faults(&self, spec: &Spec) -> Vec<RegistryError> {
+        let mut faults = Vec::new();
+        if !is_name(&spec.name) {
+            faults.push(RegistryError::Name(spec.name.clone()));
+        }
+        if self.by_name.contains_key(&spec.name) {
+            faults.push(RegistryError::Duplicate(spec.name.clone()));
+        }
+        if spec.approval_timeout.is_some() && !spec.requires_approval.is_gated() {
+            faults.push(RegistryError::ApprovalTimeout(spec.name.clone()));
+        }
+        if spec.parameters.get("type").and_then(Value::as_str) == Some("object") {
+            faults.extend(compile(spec, "arguments", &spec.parameters).err());
+        } else {
+            let why = "arguments are an object, so it says `\"type\": \"object\"`".into();
+            faults.push(RegistryError::Schema { name: spec.name.clone(), what: "arguments", why });
+        }
+        faults.extend(spec.output.as_ref().and_then(|schema| compile(spec, "results", schema).err()));
+        faults
     }
 
     /// Takes every tool out, for tests. What was cloned from the registry before, and a worker that was built from
@@ -173,6 +210,14 @@ impl Registry {
             .cloned()
             .collect()
     }
+}
+
+fn compile(spec: &Spec, what: &'static str, schema: &Value) -> Result<jsonschema::Validator, RegistryError> {
+    jsonschema::validator_for(schema).map_err(|error| RegistryError::Schema {
+        name: spec.name.clone(),
+        what,
+        why: error.to_string(),
+    })
 }
 
 fn is_name(name: &str) -> bool {

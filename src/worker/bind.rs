@@ -96,7 +96,9 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
         for (position, pattern) in agent.tools.iter().enumerate() {
             let served = |s: &McpServer| pattern.as_str().starts_with(&format!("{}__", s.name));
             let known = registry.iter().any(|tool| pattern.matches(&tool.spec.name));
-            if !known && !config.mcp_servers.iter().any(served) {
+            // One with a problem is not registered, which is no second problem.
+            let declared = config.http_tools.iter().any(|tool| pattern.matches(&tool.name));
+            if !known && !declared && !config.mcp_servers.iter().any(served) {
                 bound.problems.push(Problem::field(
                     format!("agents[{index}].tools[{position}]"),
                     format!("agent {:?}: no tool is called {pattern}; {}", agent.name, known_tools(registry)),
@@ -108,7 +110,7 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
         bound.refusals.extend(gated.map(|tool| Refusal {
             agent: Some(agent.name.clone()),
             tool: tool.spec.name.clone(),
-            source: "registered by this program".into(),
+            source: tool.source.to_string(),
         }));
         match model(agent, models) {
             Ok(model) => {

@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | this one | what loads, where fields are found, any text at all |
 //! | `problems` | each kind of problem, with its field and line |
+//! | `http_tools` | `[[http_tools]]` |
 //! | `variables` | the environment |
 
+mod http_tools;
 mod problems;
 mod variables;
 

@@ -24,7 +24,7 @@ fn unknown_fields() {
         problems(text, &[]),
         [
             "turnmill.toml:1: kafak: unknown field; expected one of `kafka`, `topics`, `worker`, `admin`, `cache`, `tools`, `switches`, \
-             `agents`, `mcp_servers`",
+             `agents`, `http_tools`, `mcp_servers`",
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
              `drain_timeout`, `delivery`, `max_redeliveries`",
             "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `system`, `model`, `tools`, \
