@@ -15,6 +15,7 @@
 //! | `tools` | what a tool says ends a call or a turn |
 //! | `cache` | results that calls leave for other calls, in memory and in Redis |
 //! | `status` | what tools tell of themselves while they run |
+//! | `http_tools` | tools that are HTTP endpoints of the configuration |
 //! | `rolling` | workers that are replaced one by one under load |
 //! | `refusal` | tools that require approval |
 //! | `admin` | metrics, health, logs, switches |
@@ -28,6 +29,7 @@ mod cache;
 mod cli;
 mod endings;
 mod exactly_once;
+mod http_tools;
 mod model;
 mod network;
 mod offsets;
