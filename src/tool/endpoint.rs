@@ -59,6 +59,7 @@ impl Tool for Endpoint {
             return Err(ToolError::invalid_arguments("they are not an object"));
         };
         let (url, rest) = self.url.fill(arguments, !self.has_body())?;
+        context.check_io()?;
         let asked = answer::Asked::new(&self.method, &url);
         let mut request = client::get()?.request(self.method.clone(), url).headers(self.headers.clone());
         request = request.header(headers::IDEMPOTENCY_KEY, context.idempotency_key());

@@ -9,7 +9,7 @@ use super::{HttpTool, Method, Schema};
 use crate::config::Problem;
 use crate::config::field::Field;
 use crate::tool::endpoint::{self, Endpoint, HeaderMap, Template, header};
-use crate::tool::{Registry, RegistryError, Retry, Spec};
+use crate::tool::{Registry, RegistryError, Retry, Spec, Tool};
 
 /// The largest limit for a response: as many as turns run at one time may be in memory.
 const MAX_RESPONSE: ByteSize = ByteSize::mib(64);
@@ -80,6 +80,16 @@ impl HttpTool {
             }
             _ => Err(faults),
         }
+    }
+
+    /// The tool, for a program that has it in its code: `App::tool` takes it. What `${NAME}` stands for in headers is not
+    /// put in here.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, with the field of each.
+    pub fn tool(&self) -> Result<impl Tool + use<>, Vec<Problem>> {
+        let problem = |(field, message): (Field, String)| Problem::field(field.to_string(), message);
+        self.endpoint().map_err(|faults| faults.0.into_iter().map(problem).collect())
     }
 
     fn check_values(&self, faults: &mut Faults) {

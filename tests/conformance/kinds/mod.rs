@@ -2,6 +2,7 @@
 
 mod attribute;
 mod closure;
+mod endpoint;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,6 +18,8 @@ pub enum Kind {
     Attribute,
     /// A closure and a `Spec`.
     Closure,
+    /// An HTTP endpoint of the configuration.
+    Endpoint,
 }
 
 /// Runs each test once for each kind.
@@ -30,6 +33,10 @@ macro_rules! each_kind {
             use super::*;
             $(#[tokio::test] async fn $name() { let $kind = Kind::Closure; $body })*
         }
+        mod endpoint {
+            use super::*;
+            $(#[tokio::test] async fn $name() { let $kind = Kind::Endpoint; $body })*
+        }
     };
 }
 pub(crate) use each_kind;
@@ -38,10 +45,11 @@ pub(crate) use each_kind;
 pub const NAMES: [&str; 9] =
     ["greet", "price", "book", "flaky", "refuse", "down", "broken", "slow", "outside"];
 
-pub async fn tools(kind: Kind, _outside: &Arc<Outside>) -> Vec<Arc<dyn Tool>> {
+pub async fn tools(kind: Kind, outside: &Arc<Outside>) -> Vec<Arc<dyn Tool>> {
     match kind {
         Kind::Attribute => attribute::tools(),
         Kind::Closure => closure::tools(),
+        Kind::Endpoint => endpoint::tools(outside).await,
     }
 }
 
