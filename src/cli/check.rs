@@ -129,12 +129,22 @@ impl Shown<'_> {
     }
 
     fn to_json(&self) -> Value {
-        let Registered { spec, definition, .. } = self.tool;
+        let Registered { spec, definition, source, .. } = self.tool;
+        let text = |duration| humantime::format_duration(duration).to_string();
         json!({
             "name": spec.name,
+            "source": source.to_string(),
             "agents": self.agents,
             "effect": self.effect(),
             "requires_approval": spec.requires_approval.is_gated(),
+            "approval_timeout": spec.approval_timeout.map(text),
+            "retry": spec.retry.max,
+            "timeout": text(spec.timeout),
+            "cache_ttl": spec.cache_ttl.map(text),
+            "cost_per_call": spec.cost_per_call,
+            "deterministic": spec.deterministic,
+            "on_unknown_outcome": spec.on_unknown_outcome,
+            "output": spec.output,
             "anthropic": definition.to_anthropic(),
             "openai": definition.to_openai(),
         })

@@ -156,7 +156,7 @@ impl Spec {
 }
 
 /// What becomes of a call that has a start and no result on the log: whether it took effect is unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownOutcome {
     /// It runs again under the same idempotency key: right for whatever honours the key.

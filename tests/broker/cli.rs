@@ -1,6 +1,6 @@
 //! The other commands, as a shell sees them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::Setup;
 
@@ -35,6 +35,10 @@ fn the_tools_are_shown_with_their_agents_and_as_providers_take_them() {
     assert_eq!(names, ["echo", "add", "sleep", "flaky"], "in the order of their registration");
     let add = &tools[1];
     assert_eq!(add["agents"], json!(["support"]));
+    assert_eq!(add["timeout"], "30s");
+    assert_eq!(add["output"]["type"], "integer");
+    assert_eq!((&add["cost_per_call"], &add["cache_ttl"]), (&json!("0"), &Value::Null));
+    assert_eq!(add["source"], "registered by this program");
     let (anthropic, openai) = (&add["anthropic"], &add["openai"]);
     assert_eq!(anthropic["name"], "add");
     assert_eq!(anthropic["input_schema"]["properties"]["a"]["type"], "integer");

@@ -42,7 +42,7 @@ const ABOVE: &[&str] = &["crate::worker", "crate::cli", "crate::app"];
 const RULES: &[Rule] = &[
     Rule { folder: "turn", only: &["turn"], never: IMPURE },
     Rule { folder: "record", only: &["turn", "record"], never: IMPURE },
-    Rule { folder: "tool", only: &[], never: ABOVE },
+    Rule { folder: "tool", only: &["turn", "tool", "metrics", "retry"], never: ABOVE },
     Rule { folder: "model", only: &[], never: ABOVE },
     Rule { folder: "journal", only: &[], never: ABOVE },
     Rule { folder: "kafka", only: &[], never: ABOVE },
