@@ -127,3 +127,21 @@ fn a_redis_that_refuses_the_login_costs_hits_and_no_turn() {
     let check = mill.run(&["check"]).expect(1);
     assert!(!check.stdout.contains("hunter2"), "{}", check.stdout);
 }
+
+#[test]
+fn a_redis_behind_tls_is_used_by_who_trusts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let redis = Redis::with_tls(folder.path());
+    let url = redis.url().replace("redis://", "rediss://");
+    let mill = Setup::ledger("redis-tls").more(&format!("[cache]\nredis_url = \"{url}\"")).ready();
+    let trusting = ("SSL_CERT_FILE".to_owned(), folder.path().join("ca.pem").to_str().unwrap().to_owned());
+    mill.spawn_with(std::slice::from_ref(&trusting), &["check"]).wait().expect(0);
+    let check = mill.run(&["check"]).expect(1);
+    assert!(check.stdout.contains("cache: Redis (cache.redis_url) cannot be used: "), "{}", check.stdout);
+    let worker = mill.spawn_with(&[trusting], &["worker"]);
+    let twice = [(); 2].map(|()| calls(&[quote(json!({"to": "Bern", "kg": 1}))]));
+    mill.send(&[turn("s", "t", &[&twice[..], &[text("ok")]].concat())]);
+    assert_eq!(mill.result("t")["status"], "completed");
+    assert_eq!(account(&mill, "t", "m1.c0").1, true);
+    worker.terminate().expect(0);
+}

@@ -1,14 +1,19 @@
 //! A Redis server of a test.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
 /// A server that keeps nothing on disk; killed when it is dropped.
 pub struct Redis {
     port: u16,
+    /// What it is started with beside its port.
+    options: Vec<String>,
     child: Option<Child>,
 }
 
@@ -21,34 +26,54 @@ impl Drop for Redis {
 impl Redis {
     /// On a port of its own.
     pub fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut redis = Self { port, child: None };
-        redis.again();
-        redis
+        Self::with("--port", &[])
+    }
+
+    /// The same behind TLS, as 127.0.0.1; who is to trust it finds its authority in `ca.pem` of the folder.
+    pub fn with_tls(folder: &Path) -> Self {
+        let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let mut authority = CertificateParams::new([]).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let names = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        fs::write(file("ca.pem"), authority.pem()).unwrap();
+        fs::write(file("redis.pem"), names.signed_by(&key, &authority).unwrap().pem()).unwrap();
+        fs::write(file("redis.key"), key.serialize_pem()).unwrap();
+        let files = [("cert", "redis.pem"), ("key", "redis.key"), ("ca-cert", "ca.pem")];
+        let mut options = ["--port", "0", "--tls-auth-clients", "no"].map(String::from).to_vec();
+        options.extend(files.into_iter().flat_map(|(what, name)| [format!("--tls-{what}-file"), file(name)]));
+        Self::with("--tls-port", &options)
+    }
+
+    fn with(port_option: &str, options: &[String]) -> Self {
+        let common = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"].map(String::from);
+        let options = [&common, options, &[port_option.to_owned()]].concat();
+        loop {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut redis = Self { port, options: options.clone(), child: None };
+            // Somebody else may have taken the port since.
+            if redis.is_up() {
+                return redis;
+            }
+        }
     }
 
     /// Started again, with nothing in it, on the same port.
     pub fn again(&mut self) {
-        let mut child = Command::new(program())
-            .args([
-                "--port",
-                &self.port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-            ])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        assert!(self.is_up(), "Redis ended at once");
+    }
+
+    fn is_up(&mut self) -> bool {
+        let mut command = Command::new(program());
+        command.args(&self.options).arg(self.port.to_string()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        self.child = Some(child);
         let ready = said.any(|line| line.unwrap().contains("Ready to accept connections"));
-        assert!(ready, "Redis ended at once");
         // What it says from here on would otherwise stop it.
         std::thread::spawn(move || said.for_each(drop));
-        self.child = Some(child);
+        ready
     }
 
     pub fn kill(&mut self) {
