@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::support::{Setup, one_call};
+use super::admin::{admin, metric};
+use super::support::{Setup, one_call, until};
 
 #[test]
 fn a_tool_tells_how_it_is_getting_on_while_it_runs() {
@@ -49,5 +50,10 @@ fn status_that_cannot_be_sent_stops_no_turn() {
     mill.send(&[one_call("s", "t", "tell", json!({"lines": lines, "file": "go on"}))]);
     assert_eq!(mill.result("t")["status"], "completed");
     mill.wait_until_committed();
+    // Those that found no room at once, and soon those that waited for the topic.
+    let address = admin(&worker);
+    until("20,000 lost lines of status", || {
+        (metric(&address, "turnmill_status_dropped_total") == Some(20_000.0)).then_some(())
+    });
     worker.terminate().expect(0);
 }
