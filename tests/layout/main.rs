@@ -1,5 +1,6 @@
 //! What may use what: the folders of `src` keep to their layers, and codes and metrics to their pages.
 
+mod pages;
 mod source;
 
 use std::collections::BTreeSet;
