@@ -1,4 +1,4 @@
-"""Feeds the function definitions and example calls of bfcl-eval to examples/definitions.rs; see scripts/function-calling.
+"""Feeds the function definitions and example calls of bfcl-eval to tests/fixtures/definitions.rs; see scripts/function-calling.
 
 Another implementation of JSON Schema judges the same lines: the script fails where the two do not agree.
 """

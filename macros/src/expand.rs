@@ -207,7 +207,9 @@ fn spec(function: &Function, options: &Options) -> TokenStream {
         ReturnType::Default => None,
         ReturnType::Type(_, ty) => {
             let span = function.output_span();
-            Some(quote_spanned!(span=> output: ::turnmill::tool::macro_support::output::<#ty>(),))
+            Some(
+                quote_spanned!(span=> output: <#ty as ::turnmill::tool::macro_support::ToolResult>::schema(),),
+            )
         }
     };
     let cache_ttl = options.cache_ttl.map(|ttl| {

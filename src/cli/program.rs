@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Error, Exit};
 use crate::app::App;
 use crate::config::{self, Config, Loaded, Problem};
-use crate::tool::{Cache, Deps, Redis, RedisSettings, Registry, Source, Store, samples};
+use crate::tool::{Cache, Deps, Redis, RedisSettings, Registry, Source, Store, endpoint, samples};
 use crate::worker::bind::{Bound, BoundAgent, Models, bind};
 
 /// Everything that a worker is made of, and what is wrong with it.
@@ -103,6 +103,9 @@ fn register_configured(config: &Config, registry: &mut Registry) -> Vec<Problem>
         Problem::field(format!("http_tools[{index}].name"), message)
     };
     let mut problems = Vec::new();
+    if !config.http_tools.is_empty() {
+        problems.extend(endpoint::unavailable().map(|why| Problem::field("http_tools", why)));
+    }
     for (index, tool) in config.http_tools.iter().enumerate() {
         let Ok(endpoint) = tool.endpoint() else { continue };
         let twin = registry.get(&tool.name).map(|twin| twin.source);

@@ -40,6 +40,12 @@ pub(super) fn merge(
         settings.insert(field, (variable, text));
     }
     for (field, (variable, text)) in settings {
+        if is_header(&field) {
+            // In a variable's name a header's is not the header's: it has no dash, and its case is another.
+            let message = "sets a header of an HTTP tool: set it in the file, as `Name = \"${VARIABLE}\"`";
+            problems.push(Problem::variable(&variable, message));
+            continue;
+        }
         let leaf = Node { value: Value::Text(text), place: Some(Place::Variable(variable.clone())) };
         if let Err(message) = insert(tree, &field, leaf) {
             problems.push(Problem::variable(&variable, message));
@@ -63,6 +69,10 @@ fn field_of(name: &str) -> Option<Field> {
     }
     let step = |part: &&str| part.parse().map_or_else(|_| Step::from(*part), Step::Index);
     Some(Field(parts.iter().map(step).collect()))
+}
+
+fn is_header(field: &Field) -> bool {
+    field.is_in("http_tools") && field.0.len() > 3 && field.0.get(2) == Some(&"headers".into())
 }
 
 /// Puts a leaf at a field, with the tables and arrays around it.

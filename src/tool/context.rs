@@ -120,9 +120,10 @@ impl ToolContext {
     /// `Idempotency-Key` header.
     ///
     /// # Errors
-    /// Fatal: the call may not reach out ([`Self::external_io_mode`]).
+    /// Fatal: the call may not reach out ([`Self::external_io_mode`]), or no client can be made here.
     pub fn http(&self) -> Result<&reqwest::Client, ToolError> {
-        self.check_io().map(|()| http::shared())
+        self.check_io()?;
+        http::shared()
     }
 
     /// Whether the call may reach out of the process, and whether its result is recorded: a worker's calls always may,
@@ -143,7 +144,7 @@ impl ToolContext {
     }
 
     /// Tells whoever watches the turn how the call is getting on: a record on the status topic, which nobody waits for.
-    /// It never blocks and never fails; under load, or without brokers, it is lost. Longer texts are cut at 16 KiB.
+    /// It waits for no broker and never fails; under load, or without brokers, it is lost. Longer texts are cut at 16 KiB.
     pub fn emit_status(&self, text: impl AsRef<str>) {
         if let Some(status) = &self.inner.environment.status {
             status.emit(self, text.as_ref());

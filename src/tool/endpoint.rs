@@ -18,6 +18,7 @@ mod url;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use client::unavailable;
 pub(crate) use headers::{header, is_value};
 pub(crate) use reqwest::Method;
 pub(crate) use reqwest::header::HeaderMap;
@@ -61,7 +62,8 @@ impl Tool for Endpoint {
         let (url, rest) = self.url.fill(arguments, !self.has_body())?;
         context.check_io()?;
         let asked = answer::Asked::new(&self.method, &url);
-        let mut request = client::get()?.request(self.method.clone(), url).headers(self.headers.clone());
+        let mut request =
+            client::get(&self.method)?.request(self.method.clone(), url).headers(self.headers.clone());
         request = request.header(headers::IDEMPOTENCY_KEY, context.idempotency_key());
         if self.has_body() {
             request = request.header(CONTENT_TYPE, "application/json").body(Value::Object(rest).to_string());

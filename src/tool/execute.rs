@@ -41,6 +41,14 @@ pub async fn execute(
         Some(Lookup::Hit(output)) => {
             Execution { result: Ok(output), attempts: first_attempt.saturating_sub(1), cache_hit: true }
         }
+        Some(Lookup::Cancelled) => {
+            let message = "the call was cancelled while it waited for another one's result; it did not run";
+            Execution {
+                result: Err(Failure::new(code::CANCELLED, message)),
+                attempts: first_attempt.saturating_sub(1),
+                cache_hit: false,
+            }
+        }
         Some(Lookup::Miss(ticket)) => {
             let execution = run(tool, context, arguments, first_attempt).await;
             ticket.done(tool, execution.result.as_ref().ok()).await;
@@ -67,7 +75,14 @@ async fn run(
                 let asked = retry_after.unwrap_or_default();
                 let again = retries > 0 && retryable && asked <= tool.spec.retry.longest_wait();
                 let (code, error) = (failure.code.as_ref(), failure.for_operator());
-                tracing::info!(tool = tool.spec.name, attempt, code, error, again, "tool failed");
+                tracing::info!(
+                    tool = tool.spec.name,
+                    attempt,
+                    code,
+                    error = start(error),
+                    again,
+                    "tool failed"
+                );
                 let pause = asked.max(waits.as_mut().map(Backoff::pause).unwrap_or_default());
                 // A call that nobody wants any longer is not tried again.
                 if !again || !waited(pause, context).await {
@@ -83,12 +98,18 @@ async fn run(
 /// Waits, if there is anything to wait for. False: the call was cancelled meanwhile.
 async fn waited(pause: Duration, context: &ToolContext) -> bool {
     if pause.is_zero() {
-        return true;
+        return !context.is_cancelled();
     }
     tokio::select! {
-        () = tokio::time::sleep(pause) => true,
+        biased;
         () = context.cancelled() => false,
+        () = tokio::time::sleep(pause) => true,
     }
+}
+
+/// As much of an error as a line of the log has room for: it may quote what it is about.
+fn start(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(2000)).unwrap_or_default()
 }
 
 struct Fault {

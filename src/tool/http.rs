@@ -3,11 +3,17 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-static SHARED: LazyLock<reqwest::Client> = LazyLock::new(|| builder().build().unwrap_or_default());
+use super::ToolError;
+
+static SHARED: LazyLock<Result<reqwest::Client, String>> =
+    LazyLock::new(|| builder().build().map_err(|error| ToolError::from(error).message().to_owned()));
 
 /// The client.
-pub(super) fn shared() -> &'static reqwest::Client {
-    &SHARED
+///
+/// # Errors
+/// Fatal: it cannot be made here. There is no certificate to trust, for one.
+pub(super) fn shared() -> Result<&'static reqwest::Client, ToolError> {
+    SHARED.as_ref().map_err(|why| ToolError::fatal(format!("no HTTP client can be made: {why}")))
 }
 
 /// What all clients of tools have in common.

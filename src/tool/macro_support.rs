@@ -81,11 +81,6 @@ pub fn parameters<T: schemars::JsonSchema>() -> Value {
     schema.to_value()
 }
 
-/// The JSON Schema of a tool's results.
-pub fn output<R: ToolResult>() -> Option<Value> {
-    R::schema()
-}
-
 /// The value of a text that the macro has seen to be JSON.
 pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()

@@ -37,7 +37,8 @@ mod samples;
 mod spec;
 
 pub use approval::{Approval, Asks, Predicate};
-pub use cache::{Cache, Redis, RedisSettings, Store, StoreError, ToolCache};
+pub use cache::{Cache, ToolCache};
+pub(crate) use cache::{Redis, RedisSettings, Store};
 pub use context::{ToolContext, ToolContextBuilder};
 pub use environment::{Deps, Environment, StatusSink};
 pub use error::{ErrorKind, ToolError};

@@ -23,7 +23,9 @@ impl Output {
     pub fn of(value: &impl Serialize) -> Result<Self, ToolError> {
         let invalid = |why: String| ToolError::of(ErrorKind::InvalidResult, why);
         finite::check(value).map_err(|e| invalid(e.to_string()))?;
-        canonical::of(value).map(Self).map_err(|e| invalid(e.to_string()))
+        let json = canonical::of(value).map_err(|e| invalid(e.to_string()))?;
+        canonical::check_keys(&json).map_err(|e| invalid(e.to_string()))?;
+        Ok(Self(json))
     }
 
     /// The JSON of what a tool returned.
@@ -117,6 +119,8 @@ mod tests {
         assert!(Output::of(&f32::INFINITY).is_err());
         assert!(Output::of(&vec![Some(HashMap::from([("x", (1, f64::NEG_INFINITY))]))]).is_err());
         assert!(Output::of(&HashMap::from([((1, 2), 3)])).is_err());
+        let read_as_another = HashMap::from([("$serde_json::private::RawValue", "{}")]);
+        assert!(Output::of(&[read_as_another]).is_err());
         let error = Output::of(&[f64::NAN]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidResult);
     }

@@ -101,14 +101,23 @@ impl Registered {
     }
 }
 
+/// A problem quotes the value that has it, which may be large.
+fn shown(problem: &str) -> String {
+    const SHOWN: usize = 500;
+    match problem.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", problem.get(..end).unwrap_or_default()),
+        None => problem.to_owned(),
+    }
+}
+
 /// The places where a value does not hold, and what is wrong there.
 fn problems(validator: &jsonschema::Validator, value: &Value) -> Result<(), String> {
     const SHOWN: usize = 5;
     let mut problems: Vec<String> = (validator.iter_errors(value))
         .take(SHOWN + 1)
-        .map(|e| match e.instance_path().as_str() {
-            "" => e.to_string(),
-            path => format!("{path}: {e}"),
+        .map(|e| match (e.instance_path().as_str(), shown(&e.to_string())) {
+            ("", text) => text,
+            (path, text) => format!("{path}: {text}"),
         })
         .collect();
     if problems.is_empty() {

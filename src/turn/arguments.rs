@@ -4,10 +4,6 @@ use serde_json::Value;
 
 use super::{Failure, canonical, code};
 
-/// A key that no argument may have: `serde_json` takes an object that begins with it for the JSON in its text, so that
-/// a tool would be given other arguments than those that are recorded, or none that can be read.
-const RESERVED: &str = "$serde_json::private::RawValue";
-
 /// Arguments that are a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arguments {
@@ -33,21 +29,46 @@ impl Arguments {
         if !canonical.starts_with('{') {
             return Err(invalid(format!("expected a JSON object, got {}", kind(&canonical))));
         }
-        // Inside a text there would be a backslash before each quote.
-        if ["{", ","].iter().any(|before| canonical.contains(&format!("{before}\"{RESERVED}\":"))) {
-            return Err(invalid(format!("the key {RESERVED:?} cannot be used")));
-        }
+        // A tool would be given other arguments than those that are recorded, or none that can be read.
+        canonical::check_keys(&canonical).map_err(|e| invalid(e.to_string()))?;
         Ok(Self { canonical })
     }
 
     /// The arguments as a value.
     ///
     /// # Errors
-    /// A number in them is out of every range.
+    /// A number in them is out of every range, or an integer is too large to be exact: it may be an id, and would
+    /// be another one.
     pub fn to_value(&self) -> Result<Value, Failure> {
-        serde_json::from_str(&self.canonical)
-            .map_err(|e| Failure::new(code::INVALID_ARGUMENTS, format!("invalid arguments: {e}")))
+        let invalid =
+            |why: String| Failure::new(code::INVALID_ARGUMENTS, format!("invalid arguments: {why}"));
+        if let Some(number) = numbers(&self.canonical).find(|number| is_inexact(number)) {
+            let start: String = number.chars().take(40).collect();
+            return Err(invalid(format!(
+                "the integer {start} is larger than 64 bits hold; pass it as a string"
+            )));
+        }
+        serde_json::from_str(&self.canonical).map_err(|e| invalid(e.to_string()))
     }
+}
+
+/// The texts of the numbers in a JSON text.
+fn numbers(json: &str) -> impl Iterator<Item = &str> {
+    let (mut text, mut escaped) = (false, false);
+    let outside = move |c: char| {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if text => escaped = true,
+            '"' => text = !text,
+            _ => return text || !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'),
+        }
+        true
+    };
+    json.split(outside).filter(|part| part.contains(|c: char| c.is_ascii_digit()))
+}
+
+fn is_inexact(number: &str) -> bool {
+    !number.contains(['.', 'e', 'E']) && number.parse::<i64>().is_err() && number.parse::<u64>().is_err()
 }
 
 fn kind(json: &str) -> &'static str {
@@ -114,6 +135,29 @@ mod tests {
         ] {
             assert_eq!(Arguments::parse(raw).unwrap().canonical, raw);
         }
+    }
+
+    #[test]
+    fn an_integer_that_would_become_another_is_refused() {
+        for exact in [
+            r#"{"a":18446744073709551615,"b":-9223372036854775808,"c":9007199254740993}"#,
+            r#"{"a":"12345678901234567890123","b":"\\\"99999999999999999999","99999999999999999999":1}"#,
+            r#"{"a":1.10,"b":-0,"c":1e30,"d":0.1e-7,"e":[true,null,"e"]}"#,
+        ] {
+            assert!(Arguments::parse(exact).unwrap().to_value().is_ok(), "{exact}");
+        }
+        for (large, shown) in [
+            (r#"{"a":[18446744073709551616]}"#, "18446744073709551616"),
+            (r#"{"a":{"b":-9223372036854775809}}"#, "-9223372036854775809"),
+        ] {
+            let failure = Arguments::parse(large).unwrap().to_value().unwrap_err();
+            let expected = format!(
+                "invalid arguments: the integer {shown} is larger than 64 bits hold; pass it as a string"
+            );
+            assert_eq!((failure.code.as_ref(), failure.message), (code::INVALID_ARGUMENTS, expected));
+        }
+        let long = Arguments::parse(&format!("{{\"a\":{}}}", "9".repeat(5000))).unwrap();
+        assert!(long.to_value().unwrap_err().message.len() < 200);
     }
 
     #[test]

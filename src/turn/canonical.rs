@@ -20,6 +20,9 @@ pub enum Error {
     /// The text is not JSON, or a string in it is not Unicode text.
     #[error("{0}")]
     Invalid(#[from] serde_json::Error),
+    /// An object has a key that is taken.
+    #[error("the key {RESERVED:?} cannot be used")]
+    Reserved,
     /// The value is nested more deeply than [`MAX_DEPTH`].
     #[error("nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
@@ -39,6 +42,21 @@ pub fn canonicalize(json: &str) -> Result<String, Error> {
     let mut out = String::with_capacity(json.len());
     write(whole.get(), &mut out)?;
     Ok(out)
+}
+
+/// `serde_json` takes an object that begins with this key for the JSON in its text.
+const RESERVED: &str = "$serde_json::private::RawValue";
+
+/// Checks that what `serde_json` reads of a canonical text is what it says.
+///
+/// # Errors
+/// An object has the one key that is read as something else.
+pub(crate) fn check_keys(canonical: &str) -> Result<(), Error> {
+    // Inside a text there would be a backslash before each quote.
+    match ["{", ","].iter().any(|before| canonical.contains(&format!("{before}\"{RESERVED}\":"))) {
+        true => Err(Error::Reserved),
+        false => Ok(()),
+    }
 }
 
 /// The canonical form of something that serializes to JSON.

@@ -288,12 +288,15 @@ impl Engine {
         let State::Calls(calls, ids) = std::mem::replace(&mut self.state, State::Model) else {
             return;
         };
+        let failures = results.iter().filter_map(|result| result.result.as_ref().err());
+        let mut ending = failures.filter(|failure| self.on_tool_error.ends_the_turn(&failure.code));
+        // The first in call order decides how, but a poisoned record must not be tried again whatever else failed.
+        let first = ending.next();
+        let poison = first.into_iter().chain(ending).find(|failure| failure.code == code::POISON);
+        if let Some(failure) = poison.or(first) {
+            self.state = State::End(Outcome::Failed(failure.clone()));
+        }
         for ((call, id), result) in calls.into_iter().zip(ids).zip(&results) {
-            if let Err(failure) = &result.result
-                && self.on_tool_error.ends_the_turn(&failure.code)
-            {
-                self.end_before_others(Outcome::Failed(failure.clone()));
-            }
             self.push(Message::Tool {
                 tool_call_id: id,
                 name: call.name,
@@ -321,13 +324,6 @@ impl Engine {
     /// Replies so far, calls so far, and their tokens.
     pub fn used(&self) -> (u32, u32, Usage) {
         (self.replies, self.calls, self.usage)
-    }
-
-    /// The first call, in call order, that ends the turn decides how.
-    fn end_before_others(&mut self, outcome: Outcome) {
-        if matches!(self.state, State::Model) {
-            self.state = State::End(outcome);
-        }
     }
 
     fn push(&mut self, message: Message) {

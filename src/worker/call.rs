@@ -168,6 +168,11 @@ impl Caller<'_> {
         let context = self.context(call, tool);
         let clock = Instant::now();
         let mut execution = execute(tool, &context, value, attempt).await;
+        if execution.result.is_err() && self.stop.now.is_cancelled() && !reports(tool) {
+            // It failed while it was given up, or because it was: no result. Whoever goes on has the retries that are
+            // left; `all` hears of the stop.
+            return std::future::pending().await;
+        }
         // What ends a turn must not become something else for its length.
         execution.result = execution.result.map_err(|failure| short(&failure));
 
@@ -181,9 +186,10 @@ impl Caller<'_> {
         end.attempt = None;
         end.attempts = Some(execution.attempts);
         end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
-        end.cost = match execution.cache_hit {
-            true => Some(Decimal::ZERO),
-            false => Some(tool.spec.cost_per_call).filter(|cost| !cost.is_zero()),
+        end.cost = match (execution.cache_hit, runs) {
+            (true, _) => Some(Decimal::ZERO),
+            (false, 0) => None,
+            (false, _) => Some(tool.spec.cost_per_call).filter(|cost| !cost.is_zero()),
         };
         end.latency_ms = Some(elapsed_ms(clock));
         end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });

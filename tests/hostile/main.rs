@@ -64,7 +64,9 @@ proptest! {
                     }
                     Err(failure) => {
                         prop_assert_eq!(failure.code, code::INVALID_ARGUMENTS);
-                        prop_assert!(read.is_err(), "serde_json reads {:?}", read);
+                        // An integer that is read as another number, or what is not read at all.
+                        let changed = |value| canonical::of(&value).unwrap() != arguments.canonical;
+                        prop_assert!(read.is_err() || read.is_ok_and(changed), "{}", failure.message);
                     }
                 }
             }

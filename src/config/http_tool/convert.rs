@@ -62,7 +62,8 @@ impl HttpTool {
         let url = faults.unless("url", Template::parse(&self.url));
         let output = self.output.as_ref().and_then(|schema| faults.unless("output", schema.to_json()));
         let parameters = faults.unless("parameters", self.parameters.to_json());
-        let Some(parameters) = parameters else { return Err(faults) };
+        let Some(mut parameters) = parameters else { return Err(faults) };
+        close(&mut parameters);
         if let Some(url) = &url {
             url.unpromised(&parameters).into_iter().for_each(|message| faults.add("url", message));
         }
@@ -155,6 +156,25 @@ impl HttpTool {
             (_, true) => spec.writes(),
             (false, false) => spec,
         }
+    }
+}
+
+/// A schema that does not say whether there may be arguments beyond its properties means no: the model would send
+/// whatever it likes.
+fn close(schema: &mut Value) {
+    let says = [
+        "additionalProperties",
+        "unevaluatedProperties",
+        "patternProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "$ref",
+    ];
+    if let Value::Object(schema) = schema
+        && !says.iter().any(|word| schema.contains_key(*word))
+    {
+        schema.insert("additionalProperties".into(), false.into());
     }
 }
 

@@ -303,14 +303,17 @@ fn the_environment_sets_fields_of_a_tool() {
         ("TURNMILL__HTTP_TOOLS__0__URL", "http://127.0.0.1:1/{order_id}"),
         ("TURNMILL__HTTP_TOOLS__0__RETRY", "7"),
         ("TURNMILL__HTTP_TOOLS__0__PARAMETERS", TEXT),
-        ("TURNMILL__HTTP_TOOLS__0__HEADERS__X_Key", "${SHOP_TOKEN}"),
         TOKEN,
     ];
     const TEXT: &str = r#"{"type": "object", "properties": {"order_id": {}}, "required": ["order_id"]}"#;
     let tool: HttpTool = load_text(FULL, &env).config.http_tools.swap_remove(0);
     assert_eq!((tool.retry, tool.parameters.clone()), (7.into(), Schema::Text(TEXT.into())));
-    assert_eq!(tool.headers["x_key"], "t-1");
     assert!(tool.endpoint().is_ok());
+    // A variable's name has no dashes, so it would set another header beside the one that is meant.
+    let header = ("TURNMILL__HTTP_TOOLS__0__HEADERS__X_KEY", "secret");
+    let problem = "TURNMILL__HTTP_TOOLS__0__HEADERS__X_KEY: sets a header of an HTTP tool: set it in the file, as \
+                   `Name = \"${VARIABLE}\"`";
+    assert_eq!(problems(FULL, &[header, TOKEN]), [problem]);
 }
 
 #[test]
@@ -337,4 +340,29 @@ fn all_problems_at_once_with_the_indices_of_the_file() {
     for (found, start) in found.iter().zip(starts) {
         assert!(found.starts_with(start), "{found} does not start with {start}");
     }
+}
+
+#[test]
+fn arguments_that_no_schema_speaks_of_are_refused_unless_it_says_otherwise() {
+    let parameters = |schema: &str| {
+        let text = tool(&format!("parameters = {{ {schema} }}")).replace("/x", "/{order_id}");
+        let tool = load_text(&text, &[]).config.http_tools.swap_remove(0);
+        tool.endpoint().unwrap().spec.parameters["additionalProperties"].clone()
+    };
+    assert_eq!(parameters(r#"type = "object", properties.order_id = {}, required = ["order_id"]"#), false);
+    let open =
+        r#"type = "object", properties.order_id = {}, required = ["order_id"], additionalProperties = true"#;
+    assert_eq!(parameters(open), true);
+}
+
+#[test]
+fn what_can_never_stand_in_the_url_is_a_problem() {
+    let text = tool(
+        r#"parameters = { type = "object", properties.order_id.type = "array", required = ["order_id"] }"#,
+    )
+    .replace("/x", "/{order_id}");
+    let found = problems(&text, &[]);
+    let expected =
+        "{order_id} is of type array in `parameters`: only a string, a number or a boolean can stand there";
+    assert!(found.len() == 1 && found[0].ends_with(expected), "{found:?}");
 }

@@ -18,11 +18,12 @@ mod result;
 mod store;
 
 pub use own::ToolCache;
-pub use redis::{Redis, RedisSettings};
+pub(crate) use redis::{Redis, RedisSettings};
 pub(super) use result::Lookup;
-pub use store::{Store, StoreError};
+pub(crate) use store::{Store, StoreError};
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::metrics::metrics;
@@ -36,6 +37,8 @@ pub struct Cache(Arc<Inner>);
 struct Inner {
     store: Arc<dyn Store>,
     flights: Flights,
+    /// Whether the store failed when it was last asked.
+    is_down: AtomicBool,
 }
 
 impl Default for Cache {
@@ -55,36 +58,42 @@ impl Cache {
     }
 
     /// In a store that others may share.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self(Arc::new(Inner { store, flights: Flights::default() }))
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self(Arc::new(Inner { store, flights: Flights::default(), is_down: AtomicBool::new(false) }))
     }
 
     /// What a store that fails holds cannot be told: `Err` is nothing, and not asked for again at once.
     async fn get(&self, key: &str) -> Result<Option<String>, Unavailable> {
-        self.0.store.get(key).await.map_err(|error| unavailable("get", &error))
+        self.heard("get", self.0.store.get(key).await)
     }
 
     async fn set(&self, key: &str, value: String, ttl: Duration) {
-        if let Err(error) = self.0.store.set(key, value, ttl).await {
-            unavailable("set", &error);
-        }
+        let _ = self.heard("set", self.0.store.set(key, value, ttl).await);
     }
 
     async fn remove(&self, key: &str) {
-        if let Err(error) = self.0.store.remove(key).await {
-            unavailable("remove", &error);
+        let _ = self.heard("remove", self.0.store.remove(key).await);
+    }
+
+    /// What the store does not do is counted each time, and logged when that begins and when it is over.
+    fn heard<T>(&self, operation: &'static str, answer: Result<T, StoreError>) -> Result<T, Unavailable> {
+        let was_down = self.0.is_down.swap(answer.is_err(), Ordering::Relaxed);
+        match &answer {
+            Err(error) => {
+                metrics().cache_errors.with_label_values(&[operation]).inc();
+                if !was_down {
+                    tracing::warn!(operation, %error, "the cache is unavailable; calls run as if there were none");
+                }
+            }
+            Ok(_) if was_down => tracing::info!("the cache is available again"),
+            Ok(_) => {}
         }
+        answer.map_err(|_| Unavailable)
     }
 }
 
-/// The store did not do what it was asked to; that is counted and logged.
+/// The store did not do what it was asked to.
 struct Unavailable;
-
-fn unavailable(operation: &'static str, error: &StoreError) -> Unavailable {
-    metrics().cache_errors.with_label_values(&[operation]).inc();
-    tracing::warn!(operation, %error, "the cache is unavailable; calls run as if there were none");
-    Unavailable
-}
 
 #[cfg(test)]
 mod tests;

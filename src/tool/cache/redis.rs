@@ -11,7 +11,7 @@ use super::store::{Store, StoreError};
 
 /// Where Redis is, and how it is used.
 #[derive(Clone, PartialEq, Eq)]
-pub struct RedisSettings {
+pub(crate) struct RedisSettings {
     /// `redis://[USER][:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://` for TLS.
     pub url: String,
     /// What all keys begin with.
@@ -31,7 +31,7 @@ impl fmt::Debug for RedisSettings {
 }
 
 /// A store in Redis. It connects when it is first asked, and again whenever the connection is lost.
-pub struct Redis {
+pub(crate) struct Redis {
     connection: ConnectionManager,
     prefix: String,
     timeout: Duration,
@@ -42,7 +42,7 @@ impl Redis {
     ///
     /// # Errors
     /// The URL is none.
-    pub fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
+    pub(crate) fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
         // As the HTTP client does: for TLS, where the program has not chosen yet.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // The error's own text may quote the URL.
@@ -62,7 +62,7 @@ impl Redis {
     ///
     /// # Errors
     /// It does not.
-    pub async fn ping(&self) -> Result<(), StoreError> {
+    pub(crate) async fn ping(&self) -> Result<(), StoreError> {
         self.ask(redis::cmd("PING")).await
     }
 

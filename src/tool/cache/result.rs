@@ -78,6 +78,8 @@ pub(in crate::tool) enum Lookup {
     Hit(Output),
     /// It has to run, and then [`Ticket::done`].
     Miss(Ticket),
+    /// Nobody wants it any longer: it was cancelled while it waited for another call's result.
+    Cancelled,
 }
 
 /// A call that runs because no result of it was there.
@@ -127,8 +129,11 @@ impl Cache {
                         landed = flight.wait_for(|flight| !matches!(flight, Flight::Up)) => {
                             landed.map(|flight| flight.clone())
                         }
-                        () = context.cancelled() => Ok(Flight::Failed),
+                        () = context.cancelled() => return Some(Lookup::Cancelled),
                     };
+                    if context.is_cancelled() && !matches!(landed, Ok(Flight::Landed(_))) {
+                        return Some(Lookup::Cancelled);
+                    }
                     match landed {
                         Ok(Flight::Landed(output)) => {
                             count("hit");

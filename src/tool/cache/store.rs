@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 /// Texts by key, each for a time. It may forget anything sooner.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub(crate) trait Store: Send + Sync + 'static {
     /// What is kept under the key.
     ///
     /// # Errors
@@ -29,4 +29,4 @@ pub trait Store: Send + Sync + 'static {
 /// Why a store cannot be asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct StoreError(pub String);
+pub(crate) struct StoreError(pub String);

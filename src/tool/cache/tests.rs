@@ -14,7 +14,7 @@ use super::*;
 use crate::tool::{
     Environment, Execution, Output, Registered, Registry, Spec, ToolContext, ToolError, execute,
 };
-use crate::turn::{Position, SessionId, TurnId};
+use crate::turn::{Position, SessionId, TurnId, code};
 
 /// A store that notes what it is asked, and can be gone.
 #[derive(Default)]
@@ -189,20 +189,38 @@ async fn where_the_call_that_runs_is_dropped_one_of_those_that_wait_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_cancelled_does_not_wait_for_another() {
+async fn a_call_that_is_cancelled_waits_no_longer_and_does_not_run() {
     let world = World::new();
     let first = tokio::spawn(world.call(0, json!({})));
     World::settle().await;
     let cancelled = CancellationToken::new();
     let second = tokio::spawn(world.cancellable(1, json!({}), cancelled.clone()));
     World::settle().await;
-    assert_eq!(world.runs(), 1);
     cancelled.cancel();
-    World::settle().await;
-    // It runs, and can see that nobody wants it.
-    assert_eq!(world.runs(), 2);
-    world.gate.add_permits(2);
-    assert!(first.await.unwrap().result.is_ok() && second.await.unwrap().result.is_ok());
+    let second = second.await.unwrap();
+    assert_eq!(second.result.unwrap_err().code, code::CANCELLED);
+    assert_eq!((second.attempts, second.cache_hit, world.runs()), (0, false, 1));
+    world.gate.add_permits(1);
+    assert!(first.await.unwrap().result.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_are_given_up_at_once_none_of_those_that_wait_runs() {
+    for _ in 0..100 {
+        let world = World::new();
+        let cancelled = CancellationToken::new();
+        let first = tokio::spawn(world.cancellable(0, json!({}), cancelled.clone()));
+        World::settle().await;
+        let others: Vec<_> =
+            (1..9).map(|n| tokio::spawn(world.cancellable(n, json!({}), cancelled.clone()))).collect();
+        World::settle().await;
+        cancelled.cancel();
+        first.abort();
+        for other in others {
+            assert_eq!(other.await.unwrap().result.unwrap_err().code, code::CANCELLED);
+        }
+        assert_eq!(world.runs(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

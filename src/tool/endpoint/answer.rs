@@ -21,6 +21,9 @@ const MAX_LOGGED: usize = 500;
 /// Enough bytes for either, whatever the charset.
 const ENOUGH: usize = 4 * MAX_QUOTED + 64;
 
+/// How long it is waited for.
+const MAX_READING: Duration = Duration::from_secs(1);
+
 /// What was asked for, as an operator reads it. Without the query: it has arguments, and perhaps a key.
 pub(super) struct Asked(String);
 
@@ -85,10 +88,14 @@ async fn whole(asked: &Asked, response: &mut Response, limit: ByteSize) -> Resul
 /// The start of an error's body. Where the rest is cut off, the status has said what matters.
 async fn start_of(response: &mut Response) -> Vec<u8> {
     let mut start = Vec::new();
-    while start.len() < ENOUGH {
-        let Ok(Some(chunk)) = response.chunk().await else { break };
-        start.extend(chunk.iter().take(ENOUGH - start.len()));
-    }
+    let reading = async {
+        while start.len() < ENOUGH {
+            let Ok(Some(chunk)) = response.chunk().await else { break };
+            start.extend(chunk.iter().take(ENOUGH - start.len()));
+        }
+    };
+    // What is only quoted must not become a timeout, which would be tried again.
+    let _ = tokio::time::timeout(MAX_READING, reading).await;
     start
 }
 

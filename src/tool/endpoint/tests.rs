@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::tool::{Registry, Retry, RetryWait, execute};
-use crate::turn::{Failure, Position, SessionId, TurnId, code};
+use crate::turn::{ExternalIoMode, Failure, Position, SessionId, TurnId, code};
 use server::{Server, answer, typed};
 
 /// A tool with the argument `id` in its path.
@@ -47,7 +47,9 @@ async fn run(tool: Endpoint, arguments: Value) -> Ended {
     let mut registry = Registry::new();
     registry.register(Arc::new(tool)).unwrap();
     let (session, turn) = (SessionId::new("s").unwrap(), TurnId::new("t").unwrap());
-    let context = ToolContext::builder(session, turn, &Position::call(0, 0)).build();
+    let context = ToolContext::builder(session, turn, &Position::call(0, 0))
+        .external_io_mode(ExternalIoMode::RuntimeRecorded)
+        .build();
     let ended = execute(registry.get("get_order").unwrap(), &context, arguments, 1).await;
     Ended { result: ended.result.map(Output::into_json), attempts: ended.attempts }
 }

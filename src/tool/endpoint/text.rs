@@ -17,10 +17,7 @@ impl Content {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let packed = text(CONTENT_ENCODING).map(str::trim);
         let packed = packed.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"));
-        Self {
-            mime: text(CONTENT_TYPE).and_then(|value| value.trim().parse().ok()),
-            packed: packed.map(Into::into),
-        }
+        Self { mime: text(CONTENT_TYPE).and_then(mime), packed: packed.map(Into::into) }
     }
 
     /// `application/json` and all that end in `+json`.
@@ -69,6 +66,12 @@ impl Content {
     }
 }
 
+/// Where the parameters are malformed the type itself still counts.
+fn mime(value: &str) -> Option<Mime> {
+    let bare = || value.split(';').next().unwrap_or_default().trim().parse().ok();
+    value.trim().parse().ok().or_else(bare)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +88,12 @@ mod tests {
 
     #[test]
     fn json_is_known_by_its_type() {
-        for json in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
+        for json in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/problem+json",
+            "application/json; odd=a b",
+        ] {
             assert!(content(&[("content-type", json)]).is_json(), "{json}");
         }
         for other in ["text/json", "application/xml", "application/jsonp", "json", ""] {

@@ -104,7 +104,14 @@ impl Template {
         let required = |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
         let mut problems = Vec::new();
         for name in self.arguments() {
+            let ty = schema.pointer(&format!("/properties/{name}/type")).and_then(Value::as_str);
             let problem = match (declared(name), required(name)) {
+                (true, true) if matches!(ty, Some("object" | "array" | "null")) => {
+                    format!(
+                        "{{{name}}} is of type {} in `parameters`: only a string, a number or a boolean can stand there",
+                        ty.unwrap_or_default()
+                    )
+                }
                 (true, true) => continue,
                 (false, _) => format!("{{{name}}} is not one of the properties of `parameters`"),
                 (true, false) => {

@@ -402,3 +402,13 @@ async fn a_result_that_breaks_its_schema_is_an_error_and_is_not_tried_again() {
     assert_eq!(failure(&execution), (code::INVALID_RESULT, expected));
     assert!(Call::new(strict, |_| async { done() }).run(1).await.result.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_cancelled_is_not_tried_again_at_once_either() {
+    let call = Call::retrying(1000, |context| async move {
+        context.cancelled().await;
+        Err(ToolError::retryable("given up"))
+    });
+    call.cancelled.cancel();
+    assert_eq!(call.run(1).await.attempts, 1);
+}

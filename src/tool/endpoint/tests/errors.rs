@@ -1,7 +1,7 @@
 //! What the model and what the operator reads, and what is tried again.
 
 use axum::body::Body;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -182,4 +182,43 @@ async fn a_service_that_does_not_answer_times_out() {
     let ended = run(tool, json!({"id": 7})).await;
     assert_eq!(ended.failure().code, code::TOOL_TIMEOUT);
     assert_eq!(ended.texts().0, "tool get_order did not answer within 50ms");
+}
+
+#[tokio::test]
+async fn a_post_never_becomes_a_get_that_does_nothing() {
+    let redirect = |status: u16| {
+        let mut response = answer(status, "");
+        response.headers_mut().insert("location", "/landed".parse().unwrap());
+        response
+    };
+    for status in [301, 302] {
+        let server = Server::start(move |_| redirect(status)).await;
+        let ended = run(endpoint(Method::POST, &server.origin), json!({"id": 7, "a": 1})).await;
+        let why = format!("the service redirected with {status}, which would make a GET of the POST");
+        assert_eq!((ended.texts().0, ended.attempts), (why.as_str(), 1));
+        assert_eq!(server.seen().len(), 1, "{status}");
+    }
+    // Elsewhere is the result of what was posted.
+    let server =
+        Server::start(move |before| if before == 0 { redirect(303) } else { answer(200, "done") }).await;
+    let ended = run(endpoint(Method::POST, &server.origin), json!({"id": 7, "a": 1})).await;
+    assert_eq!(ended.result.unwrap(), "\"done\"");
+    let methods: Vec<_> = server.seen().iter().map(|seen| seen.method.clone()).collect();
+    assert_eq!(methods, [Method::POST, Method::GET]);
+    let server =
+        Server::start(move |before| if before == 0 { redirect(301) } else { answer(200, "done") }).await;
+    assert_eq!(get(&server).await.result.unwrap(), "\"done\"");
+}
+
+#[tokio::test]
+async fn the_status_of_an_error_counts_though_its_body_never_ends() {
+    let endless = || {
+        let start = stream::once(async { Ok::<_, std::io::Error>("no such order") });
+        Body::from_stream(start.chain(stream::pending()))
+    };
+    let server = Server::start(move |_| typed(404, "text/plain", endless())).await;
+    let mut tool = endpoint(Method::GET, &server.origin);
+    (tool.spec.retry, tool.spec.timeout) = (3.into(), Duration::from_secs(60));
+    let ended = run(tool, json!({"id": 7})).await;
+    assert_eq!((ended.texts().0, ended.attempts), ("HTTP 404 Not Found: no such order", 1));
 }

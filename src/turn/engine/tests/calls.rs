@@ -198,3 +198,20 @@ fn a_failed_tool_fails_the_turn_where_the_agent_says_so_and_what_the_model_gets_
         }
     }
 }
+
+#[test]
+fn a_poisoned_record_is_one_whatever_else_failed() {
+    for what in [OnToolError::TellModel, OnToolError::FailTurn] {
+        for other in [code::TOOL_ERROR, code::TOOL_FATAL] {
+            let mut engine = Engine::new(Setup { on_tool_error: what, ..setup(&["echo"], 32) });
+            engine.reply(asks_for(&["echo", "echo", "echo"]));
+            let failed = |index: usize, code: &'static str| CallResult {
+                position: Position::call(0, index),
+                result: Err(Failure::new(code, "it failed")),
+            };
+            engine.results(vec![failed(0, other), failed(1, code::POISON), failed(2, other)]);
+            let Next::End(Outcome::Failed(failure)) = engine.next() else { panic!("{other} under {what:?}") };
+            assert_eq!(failure.code, code::POISON, "{other} under {what:?}");
+        }
+    }
+}

@@ -165,10 +165,10 @@ fn usage_adds_up_over_the_replies() {
 }
 
 #[test]
-fn of_calls_that_end_the_turn_the_first_in_call_order_decides_and_every_result_is_kept() {
+fn of_calls_that_end_the_turn_a_poison_or_else_the_first_decides_and_every_result_is_kept() {
     let failure = |code| Failure::new(code, format!("because of {code}"));
     let cases = [
-        ([Some(code::TOOL_FATAL), Some(code::POISON)], Outcome::Failed(failure(code::TOOL_FATAL))),
+        ([Some(code::TOOL_FATAL), Some(code::POISON)], Outcome::Failed(failure(code::POISON))),
         ([Some(code::POISON), Some(code::TOOL_FATAL)], Outcome::Failed(failure(code::POISON))),
         ([Some(code::TOOL_ERROR), Some(code::POISON)], Outcome::Failed(failure(code::POISON))),
         ([None, Some(code::TOOL_FATAL)], Outcome::Failed(failure(code::TOOL_FATAL))),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::kafka::producer::{Error, Outgoing};
-use crate::tool::{Output, Spec, Tool, ToolContext, ToolError};
+use crate::tool::{Output, Retry, RetryWait, Spec, Tool, ToolContext, ToolError};
 use crate::worker::outbox::Sink;
 use shapes::Say;
 
@@ -17,6 +17,7 @@ pub(super) const TOOLS: &[&str] = &[
     "echo",
     "slow",
     "flaky",
+    "waits",
     "strict",
     "broken",
     "fatal",
@@ -222,7 +223,12 @@ impl Probe {
             _ => json!({"type": "object"}),
         };
         let mut spec = Spec::new(name, description, schema);
-        spec.retry = if name == "flaky" { 2 } else { 0 }.into();
+        let hour = Duration::from_secs(3600);
+        spec.retry = match name {
+            "flaky" => 2.into(),
+            "waits" => Retry { max: 1, wait: Some(RetryWait { initial: hour, max_delay: hour }) },
+            _ => 0.into(),
+        };
         Self { name, spec, outside: Arc::clone(outside) }
     }
 }
@@ -257,6 +263,7 @@ impl Tool for Probe {
         let text = length.map_or_else(|| "because".to_owned(), |length| "x".repeat(length));
         match self.name {
             "flaky" if runs <= 2 => Err(ToolError::retryable("not yet")),
+            "waits" if runs == 1 => Err(ToolError::retryable("not yet")),
             "broken" => Err(ToolError::retryable(text)),
             "fatal" => Err(ToolError::fatal(format!("{text} <{nonce}>"))),
             "poison" => Err(ToolError::poison(format!("{text} <{nonce}>"))),

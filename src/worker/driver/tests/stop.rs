@@ -12,7 +12,11 @@ fn shape() -> Shape {
 
 /// Delivers the record and pulls `which` after so many milliseconds; nothing is published or ended by then.
 async fn stopped_after(millis: u64, which: impl FnOnce(&Stop) -> CancellationToken) -> World {
-    let mut world = World::new(&shape());
+    stopped_in(&shape(), millis, which).await
+}
+
+async fn stopped_in(shape: &Shape, millis: u64, which: impl FnOnce(&Stop) -> CancellationToken) -> World {
+    let mut world = World::new(shape);
     let token = which(&world.stop);
     let timer = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -96,4 +100,21 @@ async fn now_while_a_tool_runs_it_runs_again_later_under_the_same_key() {
     assert_eq!(complete(&world).await, (vec![1], vec![2]));
     let second = world.outside.runs();
     assert_eq!((&first[0].key, &first[0].arguments), (&second[0].key, &second[0].arguments));
+}
+
+#[tokio::test(start_paused = true)]
+async fn now_while_a_call_waits_for_its_retry_its_failure_is_no_result() {
+    let waits = Shape::new("waits", [calling(&[("waits", NEW), ("slow", NEW)]), done()], Ok("done"), (2, 2));
+    let world = stopped_in(&waits, 100, now).await;
+    let results = world.facts().results;
+    assert_eq!(results.len(), 1, "what had ended is kept: {results:?}");
+    // The next worker's run fails too, and its retry is still there.
+    assert_eq!(complete(&world).await, (vec![1], vec![2, 3]));
+    let result = world
+        .log
+        .events()
+        .into_iter()
+        .find(|event| event.kind == EventType::ToolResult && event.tool.as_deref() == Some("waits"));
+    let result = result.unwrap();
+    assert_eq!((result.status, result.attempts), (Some(Status::Ok), Some(3)));
 }
