@@ -3,7 +3,7 @@
 //! A vector never changes: logs that were written with it are out there. A format that must change gets
 //! a version, and files of its own beside these. `tests/vectors/make.py` computed them without Turnmill.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -132,7 +132,8 @@ fn play(vector: &Value) {
         system: vector["system"].as_str().map(Into::into),
         input: serde_json::from_value(vector["input"].clone()).unwrap(),
         tools,
-        limits: Limits { max_tool_calls: 32 },
+        limits: Limits::tool_calls(32),
+        costs: HashMap::new(),
         on_tool_error: OnToolError::TellModel,
     });
     for (number, step) in list(&vector["steps"]).enumerate() {
@@ -149,7 +150,7 @@ fn play(vector: &Value) {
                 assert_eq!(call.position.as_str(), text(&expected["position"]), "{title}");
                 assert_eq!(call.input.as_str(), text(&expected["input"]), "{title}, {}", call.position);
                 let result = result(&expected["result"]);
-                results.push(CallResult { position: call.position, result });
+                results.push(CallResult::free(call.position, result));
             }
             engine.results(results);
         } else {
@@ -163,7 +164,8 @@ fn play(vector: &Value) {
         system: None,
         input: end,
         tools: vec![],
-        limits: Limits { max_tool_calls: 1 },
+        limits: Limits::tool_calls(1),
+        costs: HashMap::new(),
         on_tool_error: OnToolError::TellModel,
     });
     let Next::Model { input, .. } = again.next() else { panic!("{title}: {:?}", again.next()) };

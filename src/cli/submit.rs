@@ -109,6 +109,7 @@ fn turn(args: Args) -> Result<Turn, Error> {
     let turn_id = args.turn_id.as_deref().map(TurnId::new).transpose().map_err(usage)?;
     let session_id = SessionId::new(&args.session).map_err(usage)?;
     Ok(Turn {
+        budget: None,
         turn_id,
         session_id: Some(session_id),
         agent: args.agent,

@@ -100,7 +100,7 @@ fn rephrase(message: &str, field: &Field, node: &Node) -> String {
     };
     let expected = match expected {
         "a duration" => "a duration such as \"25s\"",
-        "a nonzero usize" => "a whole number of at least 1",
+        "a nonzero usize" | "a nonzero u64" => "a whole number of at least 1",
         "u32" => "a whole number from 0 to 4294967295",
         "a nonzero u32" => "a whole number from 1 to 4294967295",
         "socket address" => "an address such as \"127.0.0.1:9464\"",

@@ -12,6 +12,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 
 pub(super) use convert::check;
+pub(super) use read::max_cost;
 pub(super) use variables::{Variables, expand};
 
 use crate::tool::{Decimal, Retry, Spec, UnknownOutcome};

@@ -37,15 +37,15 @@ pub use problem::{ConfigError, Problem};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::Deserialize;
 
-use crate::tool::Pattern;
-use crate::turn::OnToolError;
+use crate::tool::{Decimal, Pattern};
+use crate::turn::{Limits, OnToolError};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -276,6 +276,19 @@ pub struct Agent {
     /// How many tool calls a turn may make, the refused ones too. Default 32, at least 1.
     #[serde(default = "default_max_tool_calls")]
     pub max_tool_calls: NonZeroU32,
+    /// How many replies of the model a turn may have. Default any number; at least 1.
+    #[serde(default)]
+    pub max_model_calls: Option<NonZeroU32>,
+    /// How many tokens a turn may read and write. Default any number; at least 1.
+    #[serde(default)]
+    pub max_tokens: Option<NonZeroU64>,
+    /// What a turn's calls may cost, a decimal number in a string, in the currency of the tools' `cost_per_call`.
+    /// Default any amount; not less than 0.
+    #[serde(default, deserialize_with = "http_tool::max_cost")]
+    pub max_cost: Option<Decimal>,
+    /// How long a turn may run, from its first start on whichever worker. Default any time; more than `0s`.
+    #[serde(default, with = "humantime_serde")]
+    pub max_run_time: Option<Duration>,
     /// What becomes of a turn when a tool fails: with `tell_model` the model reads the error and goes on, with
     /// `fail_turn` the turn fails. Default `tell_model`.
     #[serde(default)]
@@ -308,6 +321,10 @@ impl Agent {
             tools: Vec::new(),
             turn_tools: Vec::new(),
             max_tool_calls: default_max_tool_calls(),
+            max_model_calls: None,
+            max_tokens: None,
+            max_cost: None,
+            max_run_time: None,
             on_tool_error: OnToolError::default(),
             max_duration: default_max_duration(),
             script: None,
@@ -332,6 +349,44 @@ impl Agent {
     #[must_use]
     pub fn turn_tools<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
         self.turn_tools = patterns.into_iter().map(Pattern::new).collect();
+        self
+    }
+
+    /// How much its turns may use.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_tool_calls: self.max_tool_calls.get(),
+            max_model_calls: self.max_model_calls.map(NonZeroU32::get),
+            max_tokens: self.max_tokens.map(NonZeroU64::get),
+            max_cost: self.max_cost,
+        }
+    }
+
+    /// How many replies of the model a turn may have.
+    #[must_use]
+    pub fn max_model_calls(mut self, count: NonZeroU32) -> Self {
+        self.max_model_calls = Some(count);
+        self
+    }
+
+    /// How many tokens a turn may read and write.
+    #[must_use]
+    pub fn max_tokens(mut self, count: NonZeroU64) -> Self {
+        self.max_tokens = Some(count);
+        self
+    }
+
+    /// What a turn's calls may cost.
+    #[must_use]
+    pub fn max_cost(mut self, cost: Decimal) -> Self {
+        self.max_cost = Some(cost);
+        self
+    }
+
+    /// How long a turn may run, from its first start on whichever worker.
+    #[must_use]
+    pub fn max_run_time(mut self, most: Duration) -> Self {
+        self.max_run_time = Some(most);
         self
     }
 

@@ -110,6 +110,10 @@ fn agents(agents: &[Agent], problems: &mut Vec<Problem>) {
         if agent.model.trim().is_empty() {
             problems.push(Problem::field(format!("agents[{index}].model"), "is empty; name a model"));
         }
+        if agent.max_run_time.is_some_and(|most| most.is_zero()) {
+            let message = "expected more than 0s; got 0s";
+            problems.push(Problem::field(format!("agents[{index}].max_run_time"), message));
+        }
         patterns(&agent.tools, &format!("agents[{index}].tools"), problems);
         patterns(&agent.turn_tools, &format!("agents[{index}].turn_tools"), problems);
         if let Some(script) = agent.script.as_ref().filter(|script| !script.is_file()) {

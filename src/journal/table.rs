@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use rust_decimal::Decimal;
+
 use crate::record::{EventType, ResultUsage, StepEvent, TurnStatus};
 use crate::turn::{Failure, Hash, Position, Recorded, Reply, SessionId, TurnId};
 
@@ -14,8 +16,8 @@ const REMEMBERED: usize = 100_000;
 pub(crate) enum Content {
     /// The model's reply, or why it failed.
     Reply(Result<Reply, Failure>),
-    /// A call's output as canonical JSON, or why it failed.
-    Result(Result<String, Failure>),
+    /// A call's output as canonical JSON, or why it failed; and what it cost.
+    Result(Result<String, Failure>, Decimal),
 }
 
 /// What a turn answers, once that is recorded.
@@ -34,6 +36,8 @@ pub(crate) struct TurnLog {
     pub steps: HashMap<Position, Recorded<Content>>,
     /// The hashes of the arguments of recorded calls, where the events say them: which input has changed.
     pub arguments: HashMap<Position, Hash>,
+    /// When the first attempt at the turn began, in milliseconds since 1970 UTC by its worker's clock.
+    pub began_at_ms: Option<i64>,
     /// The number of the last attempt at the turn.
     pub starts: u32,
     /// Whether the start of the first attempt is there: nothing before it can be.
@@ -196,6 +200,7 @@ impl TurnLog {
             EventType::TurnStart => {
                 let attempt = event.attempt.unwrap_or(1);
                 self.starts = self.starts.max(attempt);
+                self.began_at_ms = self.began_at_ms.or(event.started_at_ms);
                 self.is_whole |= attempt == 1 && event.status.is_none();
                 // A record that was sent again by hand gets new tries.
                 if event.input_offset != self.input_offset {
@@ -241,7 +246,7 @@ impl TurnLog {
             _ => {
                 let json = event.output.as_ref().map_or("null", |raw| raw.get()).to_owned();
                 let result = event.error.map_or(Ok(json), Err);
-                Recorded::Done { input, content: Content::Result(result) }
+                Recorded::Done { input, content: Content::Result(result, event.cost.unwrap_or_default()) }
             }
         };
         self.steps.insert(position, record);
@@ -291,7 +296,7 @@ mod tests {
         table.apply(13, at("tool:start", json!({"attempt": 3})));
         table.apply(14, at("tool:result", json!({"error": {"code": "tool_error", "message": "x"}})));
         let log = table.take(&s, &t);
-        let Recorded::Done { content: Content::Result(Ok(json)), .. } = &log.steps[&position] else {
+        let Recorded::Done { content: Content::Result(Ok(json), _), .. } = &log.steps[&position] else {
             panic!("{:?}", log.steps)
         };
         assert_eq!(json, r#"{"a":1}"#);

@@ -1,5 +1,6 @@
 //! `TurnResult`: what comes out, one per turn.
 
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use super::TurnStatus;
@@ -42,6 +43,9 @@ pub struct ResultUsage {
     pub input_tokens: u64,
     /// Tokens that the model wrote.
     pub output_tokens: u64,
+    /// What the calls cost, an exact decimal in a text; absent where they cost nothing.
+    #[serde(skip_serializing_if = "Decimal::is_zero")]
+    pub cost: Decimal,
 }
 
 /// Where a turn's events are: between two offsets of one partition, among events of other turns.

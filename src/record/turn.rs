@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::turn::{Failure, Hash, Message, SessionId, TurnId, code};
+use crate::turn::{Budget, Failure, Hash, Message, SessionId, TurnId, code};
 
 /// One unit of work: an agent, a session, the input messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct Turn {
     /// Absent: the record's timestamp and the agent's `max_duration`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<i64>,
+    /// How much the turn may use; a limit of its agent that is lower holds all the same. Absent: the agent's limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     /// Texts for the agent and its model, by name; `script` is what the scripted model plays.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,

@@ -38,6 +38,14 @@ codes! {
     TOOL_REGISTRATION_ERROR = "tool_registration_error";
     /// The turn asked for more tool calls than its agent allows.
     TOOL_CALL_LIMIT = "tool_call_limit";
+    /// The turn used up its model calls.
+    MODEL_CALL_LIMIT = "model_call_limit";
+    /// The turn used up its tokens.
+    TOKEN_LIMIT = "token_limit";
+    /// The turn's next calls would cost more than it may.
+    COST_LIMIT = "cost_limit";
+    /// The turn ran for as long as it may.
+    RUN_TIME_LIMIT = "run_time_limit";
     /// A tool failed in a way that no retry can mend.
     TOOL_FATAL = "tool_fatal";
     /// The model failed.

@@ -4,16 +4,17 @@
 //! engine cannot tell a step that ran from one that was read back from the log, which is why a rerun
 //! goes the way the first run went.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Arguments, CallResult, Failure, Hash, Message, Position, Reply, ReplyCall, StopReason, ToolCall, Usage,
-    canonical, code,
+    Arguments, CallResult, Failure, Hash, Limits, Message, Position, Reply, ReplyCall, StopReason, ToolCall,
+    Used, canonical, code,
 };
 
 /// What a model is told about a tool, and what its recorded calls are bound to.
@@ -60,13 +61,6 @@ impl Definition {
     }
 }
 
-/// How much a turn may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Tool calls in the whole turn, the refused ones too.
-    pub max_tool_calls: u32,
-}
-
 /// What a turn starts from.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -76,8 +70,10 @@ pub struct Setup {
     pub input: Vec<Message>,
     /// The tools on offer, in the order of their registration.
     pub tools: Vec<Arc<Definition>>,
-    /// How much the turn may do.
+    /// How much the turn may use.
     pub limits: Limits,
+    /// What a call of each tool costs, where it costs anything.
+    pub costs: HashMap<String, Decimal>,
     /// What becomes of the turn when a tool fails.
     pub on_tool_error: OnToolError,
 }
@@ -195,10 +191,9 @@ pub struct Engine {
     on_tool_error: OnToolError,
     messages: Vec<Message>,
     hash: Hash,
+    costs: HashMap<String, Decimal>,
     call_ids: HashSet<String>,
-    replies: u32,
-    calls: u32,
-    usage: Usage,
+    used: Used,
     state: State,
 }
 
@@ -218,10 +213,9 @@ impl Engine {
             on_tool_error: setup.on_tool_error,
             messages: Vec::new(),
             hash: Hash::of_bytes(b""),
+            costs: setup.costs,
             call_ids: HashSet::new(),
-            replies: 0,
-            calls: 0,
-            usage: Usage::default(),
+            used: Used::default(),
             state: State::Model,
         };
         let system = setup.system.map(|content| Message::System { content });
@@ -237,7 +231,12 @@ impl Engine {
     /// What to do next. Asked again before an answer was handed in, it says the same.
     pub fn next(&self) -> Next {
         match &self.state {
-            State::Model => Next::Model { position: Position::reply(self.replies), input: self.hash.clone() },
+            State::Model => match self.limits.forbids_reply(&self.used) {
+                Some(failure) => Next::End(Outcome::Failed(failure)),
+                None => {
+                    Next::Model { position: Position::reply(self.used.model_calls), input: self.hash.clone() }
+                }
+            },
             State::Calls(calls, _) => Next::Calls(calls.clone()),
             State::End(outcome) => Next::End(outcome.clone()),
         }
@@ -245,9 +244,9 @@ impl Engine {
 
     /// Hands in the model's reply.
     pub fn reply(&mut self, reply: Reply) {
-        let number = self.replies;
-        self.replies = self.replies.saturating_add(1);
-        self.usage += reply.usage;
+        let number = self.used.model_calls;
+        self.used.model_calls = number.saturating_add(1);
+        self.used.tokens += reply.usage;
         let ids = self.ids_for(number, &reply.calls);
         self.push(Message::Assistant {
             content: reply.text.clone(),
@@ -265,18 +264,15 @@ impl Engine {
             return;
         }
         let asked = u32::try_from(reply.calls.len()).unwrap_or(u32::MAX);
-        let total = self.calls.saturating_add(asked);
-        if total > self.limits.max_tool_calls {
-            self.state = State::End(Outcome::Failed(Failure::new(
-                code::TOOL_CALL_LIMIT,
-                format!(
-                    "reply m{number} brings the turn to {total} tool calls; its agent allows {} (max_tool_calls)",
-                    self.limits.max_tool_calls
-                ),
-            )));
+        let cost = match reply.stop_reason {
+            StopReason::MaxTokens => Decimal::ZERO,
+            _ => reply.calls.iter().filter_map(|call| self.costs.get(&call.name)).sum(),
+        };
+        if let Some(failure) = self.limits.forbids_calls(&self.used, asked, cost) {
+            self.state = State::End(Outcome::Failed(failure));
             return;
         }
-        self.calls = total;
+        self.used.tool_calls = self.used.tool_calls.saturating_add(asked);
         let calls = (reply.calls.into_iter().enumerate())
             .map(|(index, call)| self.plan(Position::call(number, index), call, reply.stop_reason))
             .collect();
@@ -297,6 +293,7 @@ impl Engine {
             self.state = State::End(Outcome::Failed(failure.clone()));
         }
         for ((call, id), result) in calls.into_iter().zip(ids).zip(&results) {
+            self.used.cost = self.used.cost.saturating_add(result.cost);
             self.push(Message::Tool {
                 tool_call_id: id,
                 name: call.name,
@@ -321,9 +318,9 @@ impl Engine {
         &self.tools
     }
 
-    /// Replies so far, calls so far, and their tokens.
-    pub fn used(&self) -> (u32, u32, Usage) {
-        (self.replies, self.calls, self.usage)
+    /// What was used so far.
+    pub fn used(&self) -> Used {
+        self.used
     }
 
     fn push(&mut self, message: Message) {

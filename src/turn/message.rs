@@ -1,5 +1,6 @@
 //! The transcript of a turn, and what a model replies.
 
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, Position};
@@ -107,6 +108,13 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
+impl Usage {
+    /// Tokens read and written.
+    pub fn total(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+}
+
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
@@ -121,9 +129,16 @@ pub struct CallResult {
     pub position: Position,
     /// Canonical JSON, or a failure.
     pub result: Result<String, Failure>,
+    /// What it cost.
+    pub cost: Decimal,
 }
 
 impl CallResult {
+    /// A result that cost nothing.
+    pub fn free(position: Position, result: Result<String, Failure>) -> Self {
+        Self { position, result, cost: Decimal::ZERO }
+    }
+
     /// What the model reads: a string as it is, any other value as its canonical JSON, a failure as
     /// its text (specification P, "A tool is an async function the model can call").
     pub fn text(&self) -> String {

@@ -14,9 +14,11 @@
 //! | `step` | run, rerun, return or refuse: the answer for one step |
 //! | `engine` | the agent loop: call the model, call tools, finish |
 //! | `io_mode` | whether a tool may reach out |
+//! | `budget` | how much a turn may use, and has used |
 //! | `code` | the stable codes of failures |
 
 mod arguments;
+mod budget;
 pub mod canonical;
 pub mod code;
 mod engine;
@@ -28,8 +30,9 @@ mod position;
 mod step;
 
 pub use arguments::Arguments;
+pub use budget::{Budget, Limits, Used};
 pub use canonical::Hash;
-pub use engine::{Call, CallPlan, Definition, Engine, Limits, Next, OnToolError, Outcome, Setup};
+pub use engine::{Call, CallPlan, Definition, Engine, Next, OnToolError, Outcome, Setup};
 pub use id::{InvalidId, SessionId, TurnId};
 pub use io_mode::ExternalIoMode;
 pub use key::IdempotencyKey;

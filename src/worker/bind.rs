@@ -54,6 +54,8 @@ pub(crate) struct BoundAgent {
     pub limits: Limits,
     /// What becomes of a turn when a tool fails.
     pub on_tool_error: OnToolError,
+    /// How long a turn may run, from its first start.
+    pub max_run_time: Option<Duration>,
     /// How long a turn may take, from the timestamp of its record.
     pub max_duration: Duration,
     /// What a turn may name beyond them.
@@ -119,7 +121,8 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
                     system: agent.system.clone(),
                     model,
                     tools,
-                    limits: Limits { max_tool_calls: agent.max_tool_calls.get() },
+                    limits: agent.limits(),
+                    max_run_time: agent.max_run_time,
                     on_tool_error: agent.on_tool_error,
                     max_duration: agent.max_duration,
                     turn_tools: agent.turn_tools.clone(),

@@ -67,8 +67,8 @@ impl Caller<'_> {
 
     fn plan(&self, call: Call, log: &mut TurnLog) -> Result<Planned, Failure> {
         match decide(log.steps.remove(&call.position), &call.input) {
-            Decision::Return(Content::Result(result)) => {
-                Ok(Planned::Recorded(CallResult { position: call.position, result }))
+            Decision::Return(Content::Result(result, cost)) => {
+                Ok(Planned::Recorded(CallResult { position: call.position, result, cost }))
             }
             Decision::Return(Content::Reply(_)) => {
                 Err(changed(&call.position, "a reply of the model is recorded there"))
@@ -138,7 +138,7 @@ impl Caller<'_> {
         event.status = Some(Status::Error);
         event.error = Some(failure.clone());
         let receipt = self.append(event).await?;
-        let result = CallResult { position: call.position.clone(), result: Err(failure) };
+        let result = CallResult::free(call.position.clone(), Err(failure));
         Ok((result, vec![receipt]))
     }
 
@@ -186,11 +186,12 @@ impl Caller<'_> {
         end.attempt = None;
         end.attempts = Some(execution.attempts);
         end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
-        end.cost = match (execution.cache_hit, runs) {
+        let cost = match (execution.cache_hit, runs) {
             (true, _) => Some(Decimal::ZERO),
             (false, 0) => None,
             (false, _) => Some(tool.spec.cost_per_call).filter(|cost| !cost.is_zero()),
         };
+        end.cost = cost;
         end.latency_ms = Some(elapsed_ms(clock));
         end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });
         end.output = output;
@@ -213,7 +214,7 @@ impl Caller<'_> {
             }
             other => other?,
         };
-        let result = CallResult { position: call.position.clone(), result };
+        let result = CallResult { position: call.position.clone(), result, cost: cost.unwrap_or_default() };
         started.push(ended);
         Ok((result, started))
     }

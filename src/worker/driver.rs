@@ -28,10 +28,10 @@ use crate::model::Request;
 use crate::record::{
     EventSpan, EventType, Identity, ResultUsage, Status, StepEvent, Turn, TurnResult, TurnStatus, Unreadable,
 };
-use crate::tool::{Environment, Registered, Registry};
+use crate::tool::{Decimal, Environment, Registered, Registry};
 use crate::turn::{
     Call, Decision, Engine, Failure, Hash, IdempotencyKey, Next, Outcome, Position, Reply, Setup, TurnId,
-    code, decide,
+    Used, code, decide,
 };
 
 /// What every line of the log about a turn carries, whatever is logged.
@@ -253,17 +253,23 @@ impl Run<'_> {
             Ok(tools) => tools,
             Err(failure) => return self.answer(Err(failure), ResultUsage::default()).await,
         };
+        let budget = turn.budget.unwrap_or_default();
         let engine = Engine::new(Setup {
             system: agent.system.clone(),
             input: turn.input.into_messages(),
             tools: tools.iter().map(|tool| Arc::clone(&tool.definition)).collect(),
-            limits: agent.limits,
+            limits: agent.limits.within(&budget),
+            costs: tools.iter().filter_map(|tool| paid(tool)).collect(),
             on_tool_error: agent.on_tool_error,
         });
         let own = || self.record.timestamp.map(|sent| sent.saturating_add(millis(agent.max_duration)));
         let deadline = turn.deadline_ms.or_else(own);
+        let own = budget.seconds.map(Duration::from_secs);
+        let run_time = own.into_iter().chain(agent.max_run_time).min();
+        let run_time = run_time.map(|most| (most, log.began_at_ms.unwrap_or_else(now_ms)));
         let cancel = self.shared.cancels.begin(&self.identity, stop.now.child_token());
-        let running = Running { agent, tools, metadata: turn.metadata, engine, log, stop, cancel, deadline };
+        let running =
+            Running { agent, tools, metadata: turn.metadata, engine, log, stop, cancel, deadline, run_time };
         match self.drive(running).await? {
             None => {
                 // Whoever goes on need not take this for the death of a worker.
@@ -287,6 +293,7 @@ impl Run<'_> {
         }
         start.input_offset = Some(self.record.offset);
         start.input_hash = Some(self.identity.input.clone());
+        start.started_at_ms = Some(now_ms());
         self.append(start).await
     }
 
@@ -295,12 +302,13 @@ impl Run<'_> {
         loop {
             let next = running.engine.next();
             if let Next::End(outcome) = next {
-                let (model_calls, tool_calls, tokens) = running.engine.used();
+                let Used { model_calls, tool_calls, tokens, cost } = running.engine.used();
                 let usage = ResultUsage {
                     model_calls,
                     tool_calls,
                     input_tokens: tokens.input_tokens,
                     output_tokens: tokens.output_tokens,
+                    cost,
                 };
                 return Ok(Some((outcome, usage)));
             }
@@ -334,7 +342,7 @@ impl Run<'_> {
                 metrics().steps_replayed.with_label_values(&["model"]).inc();
                 reply
             }
-            Decision::Return(Content::Result(_)) => {
+            Decision::Return(Content::Result(..)) => {
                 Err(changed(&position, "the result of a call is recorded there"))
             }
             Decision::Changed { recorded } => Err(changed(
@@ -366,7 +374,7 @@ impl Run<'_> {
     ) -> Result<Option<Result<Reply, Failure>>, Halt> {
         let request = Request {
             agent: &running.agent.name,
-            reply: running.engine.used().0,
+            reply: running.engine.used().model_calls,
             messages: running.engine.messages(),
             tools: running.engine.tools(),
             metadata: &running.metadata,
@@ -505,6 +513,8 @@ struct Running<'a> {
     cancel: cancels::Running,
     /// In milliseconds since 1970 UTC.
     deadline: Option<i64>,
+    /// How long the turn may run, and when it first began, in milliseconds since 1970 UTC.
+    run_time: Option<(Duration, i64)>,
 }
 
 impl Running<'_> {
@@ -516,6 +526,13 @@ impl Running<'_> {
         if self.cancel.token().is_cancelled() {
             return Some(Failure::new(code::CANCELLED, "the turn was cancelled"));
         }
+        if let Some((most, began)) = self.run_time
+            && began.saturating_add(millis(most)) <= now_ms()
+        {
+            let most = humantime::format_duration(most);
+            let message = format!("the turn has run for {most}, which is as long as it may");
+            return Some(Failure::new(code::RUN_TIME_LIMIT, message));
+        }
         let deadline = self.deadline.filter(|deadline| *deadline <= now_ms())?;
         let message = format!("the turn's time was over at {deadline} (milliseconds since 1970)");
         Some(Failure::new(code::DEADLINE_EXCEEDED, message))
@@ -523,13 +540,20 @@ impl Running<'_> {
 
     /// By the wall clock, which may be set while this waits.
     async fn time_is_over(&self) {
-        let Some(deadline) = self.deadline else {
+        let run_time = self.run_time.map(|(most, began)| began.saturating_add(millis(most)));
+        let Some(deadline) = run_time.into_iter().chain(self.deadline).min() else {
             return std::future::pending().await;
         };
         while let Ok(left @ 1..) = u64::try_from(deadline.saturating_sub(now_ms())) {
             tokio::time::sleep(Duration::from_millis(left)).await;
         }
     }
+}
+
+/// What a call of the tool costs, if it costs anything.
+fn paid(tool: &Registered) -> Option<(String, Decimal)> {
+    let cost = tool.spec.cost_per_call;
+    (!cost.is_zero()).then(|| (tool.spec.name.clone(), cost))
 }
 
 /// An event of a turn.

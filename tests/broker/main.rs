@@ -13,6 +13,7 @@
 //! | `records` | what Kafka delivers: records that cannot be run, odd keys, sizes |
 //! | `model` | what a model gets wrong |
 //! | `tools` | what a tool says ends a call or a turn |
+//! | `budgets` | how much a turn may use, over all workers that have a part in it |
 //! | `cache` | results that calls leave for other calls, in memory and in Redis |
 //! | `status` | what tools tell of themselves while they run |
 //! | `http_tools` | tools that are HTTP endpoints of the configuration |
@@ -25,6 +26,7 @@
 //! own worker that most tests run is `tests/fixtures/ledger.rs`.
 
 mod admin;
+mod budgets;
 mod cache;
 mod cli;
 mod endings;

@@ -79,6 +79,13 @@ impl<'de> de::Visitor<'de> for RetryVisitor {
     }
 }
 
+/// The same of what need not be there.
+pub(in crate::config) fn max_cost<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Decimal>, D::Error> {
+    cost(deserializer).map(Some)
+}
+
 /// Not a number of TOML: that one is rounded.
 pub(super) fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Decimal, D::Error> {
     let text = String::deserialize(deserializer)?;

@@ -104,6 +104,10 @@ tools = [
 ]
 turn_tools = ["add"]
 max_tool_calls = 5
+max_model_calls = 6
+max_tokens = 7
+max_cost = "0.80"
+max_run_time = "9m"
 script = "script.json"
 
 [[mcp_servers]]
@@ -133,6 +137,10 @@ fn every_field() {
     assert_eq!(config.agents[0], Agent::new("one", "scripted"));
     assert_eq!(config.agents[1].tools, [Pattern::new("echo"), Pattern::new("github__*")]);
     assert_eq!(config.agents[1].script.as_deref(), Some(folder.0.path().join("script.json").as_path()));
+    let limits = config.agents[1].limits();
+    assert_eq!((limits.max_tool_calls, limits.max_model_calls, limits.max_tokens), (5, Some(6), Some(7)));
+    assert_eq!(limits.max_cost, Some("0.80".parse().unwrap()));
+    assert_eq!(config.agents[1].max_run_time, Some(Duration::from_secs(540)));
     assert_eq!(config.mcp_servers[0].requires_approval, ["delete_issue"]);
     assert_eq!(loaded.base_dir, folder.0.path());
     assert_eq!(loaded.file(), Some(folder.file().as_path()));

@@ -28,7 +28,7 @@ fn unknown_fields() {
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
              `drain_timeout`, `delivery`, `max_redeliveries`",
             "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `system`, `model`, `tools`, \
-             `turn_tools`, `max_tool_calls`, `on_tool_error`, `max_duration`, `script`",
+             `turn_tools`, `max_tool_calls`, `max_model_calls`, `max_tokens`, `max_cost`, `max_run_time`, `on_tool_error`, `max_duration`, `script`",
         ]
     );
 }
@@ -112,6 +112,16 @@ fn agents() {
             format!("{agent}max_tool_calls = 5_000_000_000"),
             "4: agents[0].max_tool_calls: expected a whole number from 1 to 4294967295; got 5000000000",
         ),
+        (format!("{agent}max_cost = 0.5"), "4: agents[0].max_cost: expected a string; got 0.5"),
+        (
+            format!("{agent}max_cost = \"-1\""),
+            "4: agents[0].max_cost: expected a decimal number of at least 0 in a string, such as \"0.002\"; got \"-1\"",
+        ),
+        (
+            format!("{agent}max_tokens = 0"),
+            "4: agents[0].max_tokens: expected a whole number of at least 1; got 0",
+        ),
+        (format!("{agent}max_run_time = \"0s\""), "4: agents[0].max_run_time: expected more than 0s; got 0s"),
         (format!("{agent}script = \"no.json\""), "4: agents[0].script: there is no file no.json"),
     ];
     for (text, expected) in cases {

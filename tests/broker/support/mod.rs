@@ -85,6 +85,7 @@ const LEDGER: &[&str] = &[
     "tell",
     "locked",
     "odd",
+    "toll",
     "poison",
     "fatal",
 ];

@@ -1,10 +1,12 @@
 //! The loop, played by hand.
 
+mod budget;
 mod calls;
 mod hashes;
 mod property;
 
 use super::*;
+use crate::turn::Usage;
 
 fn tool(name: &str) -> Arc<Definition> {
     Arc::new(Definition::new(name, "A tool.", serde_json::json!({"type": "object"})))
@@ -15,7 +17,8 @@ fn setup(tools: &[&str], max_tool_calls: u32) -> Setup {
         system: Some("You help.".into()),
         input: vec![Message::User { content: "go".into() }],
         tools: tools.iter().map(|name| tool(name)).collect(),
-        limits: Limits { max_tool_calls },
+        limits: Limits::tool_calls(max_tool_calls),
+        costs: HashMap::new(),
         on_tool_error: OnToolError::TellModel,
     }
 }
@@ -78,6 +81,7 @@ fn hand_in(engine: &mut Engine, result: impl Fn(usize) -> Result<String, Failure
                 CallPlan::Answer(failure) => Err(failure),
             },
             position: call.position,
+            cost: Decimal::ZERO,
         })
         .collect();
     engine.results(results);
@@ -92,7 +96,7 @@ fn a_reply_without_calls_is_the_last_word() {
     let mut engine = engine(&["echo"], 1);
     engine.reply(text("done"));
     assert_eq!(outcome(&engine), Outcome::Completed { output: "done".into() });
-    assert_eq!(engine.used().0, 1);
+    assert_eq!(engine.used().model_calls, 1);
 }
 
 #[test]
@@ -101,7 +105,7 @@ fn it_asks_the_same_until_it_is_answered() {
     let first = asked(&engine);
     assert_eq!(first, asked(&engine));
     // An answer to a question that was not asked changes nothing.
-    engine.results(vec![CallResult { position: Position::call(0, 0), result: Ok("1".into()) }]);
+    engine.results(vec![CallResult::free(Position::call(0, 0), Ok("1".into()))]);
     assert_eq!(first, asked(&engine));
 
     engine.reply(asks_for(&["echo", "nope"]));
@@ -125,7 +129,7 @@ fn as_many_calls_as_allowed_leave_the_model_its_final_answer() {
     ok(&mut engine);
     engine.reply(text("done"));
     assert_eq!(outcome(&engine), Outcome::Completed { output: "done".into() });
-    assert_eq!(engine.used().1, 3);
+    assert_eq!(engine.used().tool_calls, 3);
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn one_call_more_than_allowed_fails_the_turn_and_none_of_its_reply_runs() {
         let Outcome::Failed(failure) = outcome(&engine) else { panic!("{names:?}") };
         assert_eq!(failure.code, code::TOOL_CALL_LIMIT);
         assert!(failure.message.contains("m1") && failure.message.contains("4 tool calls"), "{failure}");
-        assert_eq!(engine.used().1, 2, "what did not run is not counted");
+        assert_eq!(engine.used().tool_calls, 2, "what did not run is not counted");
     }
 }
 
@@ -161,7 +165,8 @@ fn usage_adds_up_over_the_replies() {
     engine.reply(Reply { usage, ..asks_for(&["echo"]) });
     ok(&mut engine);
     engine.reply(Reply { usage, ..text("done") });
-    assert_eq!(engine.used(), (2, 1, Usage { input_tokens: 10, output_tokens: u64::MAX }));
+    let tokens = Usage { input_tokens: 10, output_tokens: u64::MAX };
+    assert_eq!(engine.used(), Used { model_calls: 2, tool_calls: 1, tokens, cost: Decimal::ZERO });
 }
 
 #[test]

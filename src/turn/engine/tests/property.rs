@@ -77,7 +77,8 @@ fn play(script: &[(Reply, Outcomes)], strict: bool) -> (Vec<String>, Engine) {
                     given.resize(calls.len(), Ok("null".into()));
                 }
                 let results = calls.iter().map(|call| call.position.clone()).cycle().zip(given);
-                engine.results(results.map(|(position, result)| CallResult { position, result }).collect());
+                engine
+                    .results(results.map(|(position, result)| CallResult::free(position, result)).collect());
             }
             Next::End(_) => return (said, engine),
         }
@@ -92,7 +93,7 @@ proptest! {
         strict in any::<bool>(),
     ) {
         let (said, engine) = play(&script, strict);
-        prop_assert!(engine.used().1 <= MAX_CALLS);
+        prop_assert!(engine.used().tool_calls <= MAX_CALLS);
         prop_assert_eq!(said, play(&script, strict).0);
     }
 

@@ -237,6 +237,7 @@ impl World {
             tool_calls,
             input_tokens: 3 * u64::from(model_calls),
             output_tokens: 2 * u64::from(model_calls),
+            cost: Decimal::ZERO,
         };
         assert_eq!(result.usage, usage, "{name}, {context}");
     }
