@@ -23,6 +23,7 @@ pub mod model;
 pub mod record;
 mod retry;
 mod telemetry;
+pub mod testing;
 pub mod tool;
 pub mod turn;
 mod worker;

@@ -17,7 +17,6 @@
 mod claims;
 mod kafka;
 mod live;
-#[cfg(test)]
 pub(crate) mod memory;
 mod peek;
 mod point;

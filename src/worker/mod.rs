@@ -11,6 +11,7 @@
 //! | `cancels` | which turns are to be cancelled |
 //! | `outbox` | results and dead letters |
 //! | `status` | what tools tell of themselves |
+//! | `offline` | one record and a log, without a broker |
 //! | `switches` | what is turned off |
 //! | `simulation` | takeovers, simulated: tests |
 
@@ -19,6 +20,7 @@ mod call;
 mod cancels;
 mod driver;
 mod lanes;
+pub(crate) mod offline;
 mod outbox;
 #[cfg(test)]
 mod simulation;

@@ -30,11 +30,12 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::config::{Agent, Config, Topics};
 use crate::journal::memory::MemoryLog;
-use crate::journal::{Entries, Log, Member, Restored, TakeOver};
+use crate::journal::{Entries, Log};
 use crate::model::Model;
 use crate::record::read_turn;
 use crate::turn::{Message, ReplyCall};
 use crate::worker::bind::bind;
+use crate::worker::offline::{Delivered, deliver};
 use log::{Facts, Lossy};
 use outside::{Nonces, Outside, Probe};
 use shapes::Shape;
@@ -59,15 +60,6 @@ struct World {
     own_header: Option<Vec<u8>>,
     off: crate::config::Switches,
     stop: Stop,
-}
-
-/// What a delivery of the record came to.
-#[derive(Debug)]
-enum Delivered {
-    /// Its turn has ended before.
-    Skipped,
-    Done(Done),
-    Halted(Halt),
 }
 
 impl Delivered {
@@ -120,42 +112,7 @@ impl World {
 
     /// A worker comes up, restores the partition and is given the record; as the supervisor does it.
     async fn deliver(&self, log: Arc<dyn Log>) -> Delivered {
-        let shared = self.shared();
-        let member = Member {
-            group: "g".into(),
-            turns_topic: "agent.turns".into(),
-            name: "w".into(),
-            topic_id: "t".into(),
-            exactly_once: false,
-        };
-        let what = TakeOver { partition: 0, watermark: Some(7), metadata: String::new() };
-        let Restored { journal, mut table, .. } = match journal::restore(log, &member, &what).await {
-            Ok(restored) => restored,
-            Err(error) => return Delivered::Halted(error.into()),
-        };
-        let tail = journal.clone();
-        let to = Writers { journal, transactions: None };
-        // Nobody stops the turn of a worker that has lost the partition: it has to find that out itself.
-        let reading = async {
-            tail.follow().await;
-            std::future::pending().await
-        };
-        let job = self.job();
-        let Identity { session, turn, input } = job.identity.clone();
-        let work = async {
-            let outcome = match table.ended(&session, &turn) {
-                _ if table.is_dead(job.record.offset, &job.identity.input) => return Delivered::Skipped,
-                Some(end) if end.input == input => return Delivered::Skipped,
-                Some(_) => refuse(&shared, to, job, Refusal::Reused, false, &self.stop).await,
-                None => run(&shared, to, job, table.take(&session, &turn), &self.stop).await,
-            };
-            outcome.map_or_else(Delivered::Halted, Delivered::Done)
-        };
-        tokio::select! {
-            biased;
-            delivered = work => delivered,
-            delivered = reading => delivered,
-        }
+        deliver(&self.shared(), log, 7, self.job(), &self.stop).await
     }
 
     /// Delivers the record where nothing goes wrong any more.

@@ -1,0 +1,73 @@
+//! A log whose worker dies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use crate::journal::memory::MemoryLog;
+use crate::journal::{Entries, Error, Log, Receipt};
+use crate::record::StepEvent;
+
+/// Which append a worker does not live to make.
+#[derive(Debug, Clone)]
+pub(super) enum Death {
+    /// The one after so many.
+    After(usize),
+    /// The first event of this type, as it is on the wire, at this position.
+    Before(String, Option<String>),
+}
+
+/// A log in memory, and the death of the worker that writes to it.
+pub(super) struct Dying {
+    pub(super) log: Arc<MemoryLog>,
+    pub(super) death: Death,
+    pub(super) appended: AtomicUsize,
+    /// Cancelled when it dies.
+    pub(super) dead: CancellationToken,
+}
+
+impl Dying {
+    fn dies(&self, value: &[u8]) -> bool {
+        let before = self.appended.fetch_add(1, Ordering::SeqCst);
+        match &self.death {
+            Death::After(count) => before >= *count,
+            Death::Before(kind, position) => serde_json::from_slice::<StepEvent>(value).is_ok_and(|event| {
+                let at = event.position.as_ref().map(|position| position.as_str());
+                event.kind.as_str() == kind && (position.is_none() || at == position.as_deref())
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl Log for Dying {
+    async fn append(&self, partition: i32, key: String, value: Vec<u8>) -> Result<Receipt, Error> {
+        if self.dead.is_cancelled() || self.dies(&value) {
+            self.dead.cancel();
+            return std::future::pending().await;
+        }
+        self.log.append(partition, key, value).await
+    }
+
+    async fn begin(&self, partition: i32) -> Result<i64, Error> {
+        self.log.begin(partition).await
+    }
+
+    fn scan(&self, partition: i32, from: i64, to: i64) -> Box<dyn Entries> {
+        self.log.scan(partition, from, to)
+    }
+
+    fn whole(&self, partition: i32) -> Box<dyn Entries> {
+        self.log.whole(partition)
+    }
+
+    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
+        self.log.tail(partition, from)
+    }
+
+    fn max_record_bytes(&self) -> usize {
+        self.log.max_record_bytes()
+    }
+}
