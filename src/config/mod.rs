@@ -147,6 +147,10 @@ pub struct Worker {
     pub drain_timeout: Duration,
     /// What a reader of results is promised. Default `at-least-once`.
     pub delivery: Delivery,
+    /// Whether a model's reply is confirmed before any of its tools starts. Default true. Without it a turn is faster
+    /// by a round trip to the brokers for each reply, and a key may carry two inputs: a reply that is lost in a crash
+    /// after its tools began is asked for anew, and may say something else.
+    pub step_boundary_durability: bool,
     /// How often a turn is begun without getting any further before its record goes to the dead letters as
     /// `crash_loop`. Default 5.
     pub max_redeliveries: NonZeroU32,
@@ -158,6 +162,7 @@ impl Default for Worker {
             max_in_flight: NonZeroUsize::new(256).unwrap_or(NonZeroUsize::MIN),
             drain_timeout: Duration::from_secs(25),
             delivery: Delivery::AtLeastOnce,
+            step_boundary_durability: true,
             max_redeliveries: NonZeroU32::new(5).unwrap_or(NonZeroU32::MIN),
         }
     }

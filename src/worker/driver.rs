@@ -51,6 +51,8 @@ pub(super) struct Shared {
     pub health: Health,
     pub switches: Switches,
     pub max_redeliveries: u32,
+    /// Whether a reply is confirmed before its tools start.
+    pub step_boundary_durability: bool,
 }
 
 /// What a turn of a partition writes through. Cheap to clone.
@@ -422,8 +424,10 @@ impl Run<'_> {
             fill_reply(&mut event, &reply);
             self.append(event).await?;
         }
-        // Tools start only after this (rule 14).
-        self.confirm().await?;
+        if self.shared.step_boundary_durability {
+            // Tools start only after this (rule 14).
+            self.confirm().await?;
+        }
         Ok(Some(reply))
     }
 

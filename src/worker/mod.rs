@@ -187,7 +187,14 @@ pub(crate) async fn run_on(
         health,
         switches: switches.clone(),
         max_redeliveries: config.worker.max_redeliveries.get(),
+        step_boundary_durability: config.worker.step_boundary_durability,
     });
+    if !config.worker.step_boundary_durability {
+        tracing::warn!(
+            "step_boundary_durability is off: after a crash an idempotency key may carry another input; let tools go by \
+             a business key"
+        );
+    }
     let limits = Limits { max_in_flight, drain_timeout: config.worker.drain_timeout };
     tracing::info!(
         brokers = kafka.brokers,

@@ -83,6 +83,7 @@ impl Offline {
             health: Health::default(),
             switches: Switches::new(&config::Switches::default()),
             max_redeliveries: config::Worker::default().max_redeliveries.get(),
+            step_boundary_durability: true,
         })
     }
 

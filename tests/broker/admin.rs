@@ -235,8 +235,7 @@ fn every_line_about_a_turn_names_it() {
     let of = |message: &str| {
         lines.iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("{log}"))
     };
-    for (message, turn, code) in
-        [("tool failed", "t", json!("tool_error")), ("turn ended", "t", Value::Null)]
+    for (message, turn, code) in [("tool failed", "t", json!("tool_error")), ("turn ended", "t", Value::Null)]
     {
         let line = of(message);
         let span = &line["span"];

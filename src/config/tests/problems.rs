@@ -26,7 +26,7 @@ fn unknown_fields() {
             "turnmill.toml:1: kafak: unknown field; expected one of `kafka`, `topics`, `worker`, `admin`, `cache`, `tools`, `switches`, \
              `agents`, `http_tools`, `mcp_servers`",
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
-             `drain_timeout`, `delivery`, `max_redeliveries`",
+             `drain_timeout`, `delivery`, `step_boundary_durability`, `max_redeliveries`",
             "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `system`, `model`, `tools`, \
              `turn_tools`, `max_tool_calls`, `max_model_calls`, `max_tokens`, `max_cost`, `max_run_time`, `on_tool_error`, `max_duration`, `script`",
         ]

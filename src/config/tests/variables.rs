@@ -54,7 +54,7 @@ fn problems_of_the_environment_name_the_variable() {
             "TURNMILL__WORKER__MAXIMUM",
             "1",
             "worker.maximum: unknown field; expected one of `max_in_flight`, `drain_timeout`, `delivery`, \
-             `max_redeliveries`",
+             `step_boundary_durability`, `max_redeliveries`",
         ),
         (
             "TURNMILL__WORKER__MAX_IN_FLIGHT",

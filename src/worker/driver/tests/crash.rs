@@ -102,6 +102,57 @@ async fn a_worker_whose_partition_was_taken_over_at_any_append_starts_nothing_ne
     }
 }
 
+/// The keys and inputs of the one call, over two workers, the first of which loses the reply that made it, alone or with
+/// all that came after; and how the turn ends.
+async fn runs_where_a_reply_is_lost(
+    durable: bool,
+    fault: fn(usize) -> Fault,
+) -> (Vec<(String, serde_json::Value)>, Result<(), String>) {
+    let shape = Shape::calling("one call", &[("echo", NEW)]);
+    let mut world = World::new(&shape);
+    world.durable = durable;
+    let events = World::finished(&shape).await.log.events();
+    let reply = events.iter().position(|event| event.kind == EventType::ModelReply).unwrap();
+    let delivered = Lossy::deliver(&world, fault(reply)).await;
+    assert!(matches!(delivered, Some(Delivered::Halted(Halt::Journal(_)))), "{delivered:?}");
+    assert!(world.finish().await.is_finished());
+    let end = world.result().error.map_or(Ok(()), |failure| Err(failure.code.into_owned()));
+    (world.outside.runs().into_iter().map(|run| (run.key, run.arguments)).collect(), end)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_without_step_boundary_durability_does_a_lost_reply_give_a_key_another_input() {
+    for fault in [Fault::Only, Fault::From] {
+        let (runs, end) = runs_where_a_reply_is_lost(true, fault).await;
+        assert_eq!(runs.len(), 1, "nothing started before the reply was confirmed: {runs:?}");
+        assert_eq!(end, Ok(()));
+    }
+    let (runs, end) = runs_where_a_reply_is_lost(false, Fault::From).await;
+    assert_eq!((runs.len(), end), (2, Ok(())), "{runs:?}");
+    assert_eq!(runs[0].0, runs[1].0, "one key");
+    assert_ne!(runs[0].1, runs[1].1, "two inputs: the model was asked again, and said something else");
+    // Where the call's start is on the log, the other input is refused.
+    let (runs, end) = runs_where_a_reply_is_lost(false, Fault::Only).await;
+    assert_eq!((runs.len(), end), (1, Err(code::REPLAY_INPUT_CHANGED.into())), "{runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_step_boundary_durability_turns_end_all_the_same_and_what_is_recorded_is_not_done_again() {
+    for shape in shapes::all() {
+        let mut world = World::new(&shape);
+        world.durable = false;
+        assert!(world.finish().await.is_finished());
+        world.check_whole("without a crash").await;
+    }
+    let shape = shapes::two_parallel_tools();
+    for count in 1..appends(&shape).await {
+        let mut world = World::cut(&shape, count).await;
+        world.durable = false;
+        world.finish().await;
+        world.check_whole(&format!("after {count} records")).await;
+    }
+}
+
 /// Replies of one to three calls each, of tools that fail or do not, and a last word.
 fn any_turn() -> impl Strategy<Value = Shape> {
     const TOOLS: &[&str] = &["echo", "slow", "flaky", "broken", "panics", "nope", "strict", "huge"];

@@ -60,6 +60,8 @@ struct World {
     own_header: Option<Vec<u8>>,
     off: crate::config::Switches,
     stop: Stop,
+    /// Whether a reply is confirmed before its tools start.
+    durable: bool,
 }
 
 impl Delivered {
@@ -82,6 +84,7 @@ impl World {
             own_header: None,
             off: crate::config::Switches::default(),
             stop: Stop { boundary: CancellationToken::new(), now: CancellationToken::new() },
+            durable: true,
         }
     }
 
@@ -164,6 +167,7 @@ impl World {
             health: Health::default(),
             switches: Switches::new(&self.off),
             max_redeliveries: 5,
+            step_boundary_durability: self.durable,
         }
     }
 
