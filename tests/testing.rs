@@ -95,21 +95,30 @@ async fn what_a_worker_had_begun_when_it_died_runs_again_under_its_key() {
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_honours_the_key_pays_once_whatever_record_a_worker_dies_before() {
     let last = Mutex::new(Payments::default());
-    let mut crashes = 0;
-    let counter = Mutex::new(&mut crashes);
+    let (mut crashes, mut lost) = (0, 0);
     let fresh = || {
         let payments = Payments::default();
         *last.lock().unwrap() = payments.clone();
         app(&payments)
     };
     every_crash(fresh, &refunds(), |kit, result| {
-        **counter.lock().unwrap() += 1;
+        crashes += 1;
+        // It ran, and its next run cannot know that.
+        lost += kit
+            .runs()
+            .iter()
+            .enumerate()
+            .filter(|(at, run)| {
+                run.attempt == 1 && kit.runs()[..*at].iter().any(|before| before.key == run.key)
+            })
+            .count();
         assert_eq!(result.output.as_deref(), Some("Done."));
         assert_eq!(last.lock().unwrap().total(), 125, "{:?}", kit.runs());
     })
     .await;
-    // The claim, the start, three replies, three starts, three results, the answer and the end.
-    assert_eq!(crashes, 13);
+    // The claim, the start, three replies, three starts, three results, the answer and the end; two deaths for each.
+    assert_eq!(crashes, 26);
+    assert!(lost > 0, "a run whose start nobody finds");
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,6 +144,90 @@ async fn hours_of_waits_take_no_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn time_that_stands_still_runs_out_all_the_same() {
+    let slow = json!({"text": "too late", "delay_ms": 600_000});
+    for (limit, code) in [("seconds", "run_time_limit"), ("deadline_ms", "deadline_exceeded")] {
+        let mut late = turn("support", "?", [slow.clone()]);
+        let mut kit = Kit::new(app(&Payments::default()));
+        if limit == "seconds" {
+            late.budget = Some(serde_json::from_value(json!({"seconds": 60})).unwrap());
+        } else {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+            late.deadline_ms = Some(i64::try_from(now.as_millis()).unwrap() + 60_000);
+        }
+        assert_eq!(kit.run(&late).await.error.unwrap().code, code);
+    }
+}
+
+/// Say what the day's rates are.
+#[turnmill::tool(read_only, cache_ttl = "1h", cost_per_call = "0.50")]
+async fn rates() -> Result<u32, ToolError> {
+    Ok(7)
+}
+
+fn dear(price: &str, limit: &str) -> App {
+    let agent = Agent::new("support", "scripted").tools(["rates", "refund"]).max_cost(limit.parse().unwrap());
+    let mut app = App::new().deps(Payments::default()).tool(Refund).agent(agent);
+    app = match price {
+        "0.50" => app.tool(Rates),
+        _ => {
+            let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
+            let spec = turnmill::tool::Spec::new("rates", "Say what the day's rates are.", schema);
+            app.tool(
+                spec.cost_per_call(price.parse().unwrap())
+                    .tool(|_, _: Value| async { Ok::<_, ToolError>(7) }),
+            )
+        }
+    };
+    app
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_recorded_counts_whatever_limits_prices_and_clocks_say_now() {
+    let twice = [("rates", json!({})), ("refund", json!({"cents": 1}))];
+    let mut paid = turn("support", "?", [calls(twice), says("7")]);
+    paid.budget = Some(serde_json::from_value(json!({"seconds": 60})).unwrap());
+    let mut kit = Kit::new(dear("0.50", "0.60"));
+    assert!(kit.crash_before(&paid, EventType::TurnOutput, None).await);
+    // An hour without a worker, a higher price and a lower limit.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    kit.deploy(dear("0.90", "0.10"));
+    let result = kit.run(&paid).await;
+    assert_eq!((result.output.as_deref(), result.usage.cost.to_string()), (Some("7"), "0.50".into()));
+
+    // What had begun goes on too; what had not is within today's limits.
+    let mut kit = Kit::new(dear("0.50", "0.60"));
+    assert!(kit.crash_before(&paid, EventType::ToolResult, Some("m0.c1")).await);
+    kit.deploy(dear("0.90", "0.10"));
+    assert_eq!(kit.run(&paid).await.status, TurnStatus::Completed);
+    let mut kit = Kit::new(dear("0.50", "0.60"));
+    assert!(kit.crash_before(&paid, EventType::ToolStart, Some("m0.c0")).await);
+    kit.deploy(dear("0.50", "0.10"));
+    assert_eq!(kit.run(&paid).await.error.unwrap().code, "cost_limit");
+    assert!(kit.runs().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_kept_in_memory_dies_with_it() {
+    let mut kit = Kit::new(dear("0.50", "9"));
+    let asks = turn("support", "?", [calls([("rates", json!({}))]), says("7")]);
+    assert!(kit.crash_before(&asks, EventType::ToolResult, Some("m0.c0")).await);
+    assert_eq!(kit.run(&asks).await.output.as_deref(), Some("7"));
+    assert_eq!(kit.runs().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_without_ids_are_told_apart_by_their_records() {
+    let without =
+        |text: &str| Turn { turn_id: None, session_id: None, ..turn("support", text, [says(text)]) };
+    let mut kit = Kit::new(app(&Payments::default()));
+    for text in ["one", "two", "one"] {
+        assert_eq!(kit.run(&without(text)).await.output.as_deref(), Some(text));
+    }
+    assert_eq!(kit.results().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_log_is_the_same_lines_in_every_run() {
     let calls =
         calls([("refund", json!({"cents": 5})), ("nope", json!({})), ("echo", Value::String("{".into()))]);
@@ -146,7 +239,7 @@ turn/m0 model:reply
 turn/m0.c0 tool:start refund attempt 1 {\"cents\":5}
 turn/m0.c1 tool:result nope \"{}\" unknown_tool: unknown tool 'nope'; available: refund, patient, echo
 turn/m0.c2 tool:result echo \"{\" invalid_arguments: invalid arguments: EOF while parsing an object at line 1 column 1
-turn/m0.c0 tool:result refund attempt 1 {\"cents\":5} \"5 cents\"
+turn/m0.c0 tool:result refund attempts 1 {\"cents\":5} \"5 cents\"
 turn/m1 model:reply
 turn/ turn:output \"ok\"
 turn/ turn:end
@@ -161,7 +254,7 @@ async fn what_a_worker_refuses_a_kit_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-#[should_panic = "the turn has no result; the dead letters are [\"turn_id_reused\"]"]
+#[should_panic = "turn turn of session session has no result; the dead letters are [\"turn_id_reused\"]"]
 async fn another_turn_under_the_same_id_has_no_result() {
     let mut kit = Kit::new(app(&Payments::default()));
     assert_eq!(kit.run(&refunds()).await.status, TurnStatus::Completed);

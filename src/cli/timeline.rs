@@ -102,6 +102,9 @@ pub(crate) fn usage(result: &TurnResult) -> String {
     };
     let used = &result.usage;
     let mut text = format!("{}, {}", calls(used.model_calls, "model"), calls(used.tool_calls, "tool"));
+    if !used.cost.is_zero() {
+        let _ = write!(text, ", cost {}", used.cost);
+    }
     if used.input_tokens + used.output_tokens > 0 {
         let _ = write!(text, ", {}+{} tokens", used.input_tokens, used.output_tokens);
     }

@@ -14,15 +14,22 @@ type Records = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 pub(crate) struct MemoryLog {
     records: Records,
     written: watch::Sender<usize>,
+    max_record_bytes: usize,
 }
 
+#[cfg(test)]
 impl Default for MemoryLog {
     fn default() -> Self {
-        Self { records: Arc::default(), written: watch::Sender::new(0) }
+        Self::new(100_000)
     }
 }
 
 impl MemoryLog {
+    /// Empty; a record has at most so many bytes.
+    pub(crate) fn new(max_record_bytes: usize) -> Self {
+        Self { records: Arc::default(), written: watch::Sender::new(0), max_record_bytes }
+    }
+
     fn records(&self) -> MutexGuard<'_, Vec<(String, Vec<u8>)>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +80,7 @@ impl Log for MemoryLog {
     }
 
     fn max_record_bytes(&self) -> usize {
-        100_000
+        self.max_record_bytes
     }
 }
 

@@ -200,13 +200,14 @@ impl TurnLog {
             EventType::TurnStart => {
                 let attempt = event.attempt.unwrap_or(1);
                 self.starts = self.starts.max(attempt);
-                self.began_at_ms = self.began_at_ms.or(event.started_at_ms);
                 self.is_whole |= attempt == 1 && event.status.is_none();
                 // A record that was sent again by hand gets new tries.
                 if event.input_offset != self.input_offset {
                     self.died.clear();
+                    self.began_at_ms = None;
                     self.input_offset = event.input_offset;
                 }
+                self.began_at_ms = self.began_at_ms.or(event.started_at_ms);
                 match event.status {
                     None => self.died.insert(attempt),
                     Some(_) => self.died.remove(&attempt),

@@ -15,6 +15,8 @@ use crate::record::StepEvent;
 pub(super) enum Death {
     /// The one after so many.
     After(usize),
+    /// The same, but it goes on until it waits for one that came to nothing: what it had handed over was lost with it.
+    Unwritten(usize),
     /// The first event of this type, as it is on the wire, at this position.
     Before(String, Option<String>),
 }
@@ -32,7 +34,7 @@ impl Dying {
     fn dies(&self, value: &[u8]) -> bool {
         let before = self.appended.fetch_add(1, Ordering::SeqCst);
         match &self.death {
-            Death::After(count) => before >= *count,
+            Death::After(count) | Death::Unwritten(count) => before >= *count,
             Death::Before(kind, position) => serde_json::from_slice::<StepEvent>(value).is_ok_and(|event| {
                 let at = event.position.as_ref().map(|position| position.as_str());
                 event.kind.as_str() == kind && (position.is_none() || at == position.as_deref())
@@ -45,7 +47,14 @@ impl Dying {
 impl Log for Dying {
     async fn append(&self, partition: i32, key: String, value: Vec<u8>) -> Result<Receipt, Error> {
         if self.dead.is_cancelled() || self.dies(&value) {
-            self.dead.cancel();
+            let dead = self.dead.clone();
+            if matches!(self.death, Death::Unwritten(_)) {
+                return Ok(Box::pin(async move {
+                    dead.cancel();
+                    std::future::pending().await
+                }));
+            }
+            dead.cancel();
             return std::future::pending().await;
         }
         self.log.append(partition, key, value).await

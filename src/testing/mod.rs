@@ -2,7 +2,11 @@
 //!
 //! [`Kit`] runs turns as a worker does: the same driver, the same journal, on a log in memory. A worker can be made to die
 //! before any record of the log, and the next one goes on. Under `#[tokio::test(start_paused = true)]` no time passes in
-//! timeouts, retries and sleeps.
+//! timeouts, retries, sleeps, deadlines and budgets of seconds.
+//!
+//! Not here: what only `turnmill.toml` says (agents and HTTP tools of it are not read), other partitions and sessions side
+//! by side, results exactly once, drains and cancels, and status, which goes nowhere. `ToolContext::http` does reach out. A
+//! blocking tool, and a task that a tool has spawned, live on when their worker dies.
 //!
 //! ```
 //! use serde_json::json;

@@ -9,7 +9,14 @@ use crate::tool::{Output, Spec, Tool, ToolContext, ToolError};
 
 /// One run of a tool, in the order in which they began.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Run {
+    /// The session of its turn.
+    pub session: String,
+    /// Its turn.
+    pub turn: String,
+    /// Where its call stands in the turn.
+    pub position: String,
     /// The tool.
     pub tool: String,
     /// The idempotency key of its call.
@@ -18,7 +25,7 @@ pub struct Run {
     pub attempt: u32,
     /// What it was called with.
     pub arguments: Value,
-    /// What it returned. None: it did not come to its end, because its worker died or its time was over.
+    /// What it returned. None: it did not come to its end, because its worker died, its time was over, or it panicked.
     pub result: Option<Result<Value, ToolError>>,
 }
 
@@ -59,6 +66,9 @@ impl Tool for Spy {
 
     async fn call(&self, context: &ToolContext, arguments: Value) -> Result<Output, ToolError> {
         let index = self.runs.begin(Run {
+            session: context.session_id().into(),
+            turn: context.turn_id().into(),
+            position: context.position().into(),
             tool: context.tool().into(),
             key: context.idempotency_key().into(),
             attempt: context.attempt(),

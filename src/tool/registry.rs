@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Output, Spec, Tool};
+use super::{Decimal, Output, Spec, Tool};
 use crate::turn::{Definition, Failure, code};
 
 /// A tool that cannot be registered.
@@ -28,6 +28,9 @@ pub enum RegistryError {
         /// What is wrong with it.
         why: String,
     },
+    /// It would give budget back.
+    #[error("tool {0:?} has a cost_per_call of less than zero")]
+    Cost(String),
     /// Specification P, "Options": there is nothing that could time out.
     #[error(
         "tool {0:?} has an approval_timeout and requires no approval; add the one or leave out the other"
@@ -185,6 +188,9 @@ impl Registry {
         }
         if spec.approval_timeout.is_some() && !spec.requires_approval.is_gated() {
             faults.push(RegistryError::ApprovalTimeout(spec.name.clone()));
+        }
+        if spec.cost_per_call < Decimal::ZERO {
+            faults.push(RegistryError::Cost(spec.name.clone()));
         }
         if spec.parameters.get("type").and_then(Value::as_str) == Some("object") {
             faults.extend(compile(spec, "arguments", &spec.parameters).err());

@@ -3,7 +3,7 @@
 //! What is recorded counts as it did when it was spent, so a rerun after a crash goes on with what is left.
 
 use rust_decimal::Decimal;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{Failure, Usage, code};
 
@@ -34,7 +34,7 @@ pub struct Budget {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// What the calls cost, an exact decimal in a text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_cost")]
     pub cost: Option<Decimal>,
     /// How long it may run, in seconds from its first start, on whichever worker.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,6 +52,22 @@ pub struct Used {
     pub tokens: Usage,
     /// What the calls cost.
     pub cost: Decimal,
+}
+
+/// A cost as it is written: digits, and a point among them; at most 28 digits, which a decimal holds exactly.
+pub(crate) fn exact_cost(text: &str) -> Option<Decimal> {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let ends = |at: Option<u8>| at.is_some_and(|b| b.is_ascii_digit());
+    let whole = plain && digits <= 28 && ends(text.bytes().next()) && ends(text.bytes().last());
+    whole.then(|| Decimal::from_str_exact(text).ok()).flatten()
+}
+
+fn optional_cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Decimal>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let expected = "a decimal number of at least 0 and at most 28 digits in a text";
+    let wrong = || de::Error::invalid_value(de::Unexpected::Str(&text), &expected);
+    exact_cost(&text).map(Some).ok_or_else(wrong)
 }
 
 impl Limits {
@@ -98,7 +114,7 @@ impl Limits {
         let total = used.tool_calls.saturating_add(calls);
         if total > self.max_tool_calls {
             let message = format!(
-                "reply m{} brings the turn to {total} tool calls; its agent allows {} (max_tool_calls)",
+                "reply m{} brings the turn to {total} tool calls, and it may make {} (tool_calls)",
                 used.model_calls.saturating_sub(1),
                 self.max_tool_calls
             );
@@ -120,6 +136,34 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cost_is_digits_that_are_kept() {
+        let read = |json: &str| serde_json::from_str::<Budget>(json).map(|budget| budget.cost);
+        for (json, cost) in [
+            (r#"{"cost":"0.10"}"#, "0.10"),
+            (r#"{"cost":"12345678901234567.89"}"#, "12345678901234567.89"),
+            (r#"{"cost":"0"}"#, "0"),
+        ] {
+            assert_eq!(read(json).unwrap().unwrap().to_string(), cost);
+        }
+        assert_eq!(read(r#"{"cost":null}"#).unwrap(), None);
+        for wrong in [
+            "0.1",
+            "1",
+            "\"-1\"",
+            "\"1e3\"",
+            "\"1_000\"",
+            "\"\"",
+            "\".5\"",
+            "\"5.\"",
+            "\"1.2.3\"",
+            "\" 1\"",
+            "\"0.00000000000000000000000000001\"",
+        ] {
+            assert!(read(&format!("{{\"cost\":{wrong}}}")).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_lower_limit_holds() {

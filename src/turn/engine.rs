@@ -231,19 +231,31 @@ impl Engine {
     /// What to do next. Asked again before an answer was handed in, it says the same.
     pub fn next(&self) -> Next {
         match &self.state {
-            State::Model => match self.limits.forbids_reply(&self.used) {
-                Some(failure) => Next::End(Outcome::Failed(failure)),
-                None => {
-                    Next::Model { position: Position::reply(self.used.model_calls), input: self.hash.clone() }
-                }
-            },
+            State::Model => {
+                Next::Model { position: Position::reply(self.used.model_calls), input: self.hash.clone() }
+            }
             State::Calls(calls, _) => Next::Calls(calls.clone()),
             State::End(outcome) => Next::End(outcome.clone()),
         }
     }
 
+    /// Why the model must not be asked: the turn has used what it may. A reply that is recorded was allowed.
+    pub fn forbids_model(&self) -> Option<Failure> {
+        self.limits.forbids_reply(&self.used)
+    }
+
     /// Hands in the model's reply.
     pub fn reply(&mut self, reply: Reply) {
+        self.take(reply, false);
+    }
+
+    /// Hands in a reply whose calls have begun, in this run or an earlier one: they were within the limits then, and
+    /// whatever the limits are now, what is recorded counts.
+    pub fn reply_begun(&mut self, reply: Reply) {
+        self.take(reply, true);
+    }
+
+    fn take(&mut self, reply: Reply, begun: bool) {
         let number = self.used.model_calls;
         self.used.model_calls = number.saturating_add(1);
         self.used.tokens += reply.usage;
@@ -264,18 +276,17 @@ impl Engine {
             return;
         }
         let asked = u32::try_from(reply.calls.len()).unwrap_or(u32::MAX);
-        let cost = match reply.stop_reason {
-            StopReason::MaxTokens => Decimal::ZERO,
-            _ => reply.calls.iter().filter_map(|call| self.costs.get(&call.name)).sum(),
-        };
-        if let Some(failure) = self.limits.forbids_calls(&self.used, asked, cost) {
+        let calls: Vec<Call> = (reply.calls.into_iter().enumerate())
+            .map(|(index, call)| self.plan(Position::call(number, index), call, reply.stop_reason))
+            .collect();
+        let runs = calls.iter().filter(|call| matches!(call.plan, CallPlan::Run(_)));
+        let costs = runs.filter_map(|call| self.costs.get(&call.name));
+        let cost = costs.fold(Decimal::ZERO, |sum, cost| sum.saturating_add(*cost));
+        if let Some(failure) = self.limits.forbids_calls(&self.used, asked, cost).filter(|_| !begun) {
             self.state = State::End(Outcome::Failed(failure));
             return;
         }
         self.used.tool_calls = self.used.tool_calls.saturating_add(asked);
-        let calls = (reply.calls.into_iter().enumerate())
-            .map(|(index, call)| self.plan(Position::call(number, index), call, reply.stop_reason))
-            .collect();
         self.state = State::Calls(calls, ids);
     }
 
@@ -301,6 +312,11 @@ impl Engine {
                 is_error: result.result.is_err(),
             });
         }
+    }
+
+    /// Adds what a call cost whose result is not handed in, because the turn ends.
+    pub fn pay(&mut self, cost: Decimal) {
+        self.used.cost = self.used.cost.saturating_add(cost);
     }
 
     /// Ends the turn from outside the loop: the model failed, or a record was made from another input.

@@ -30,6 +30,7 @@ mod position;
 mod step;
 
 pub use arguments::Arguments;
+pub(crate) use budget::exact_cost;
 pub use budget::{Budget, Limits, Used};
 pub use canonical::Hash;
 pub use engine::{Call, CallPlan, Definition, Engine, Next, OnToolError, Outcome, Setup};

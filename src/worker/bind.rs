@@ -107,6 +107,10 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
                 ));
             }
         }
+        // The agents of the code have been through no file.
+        if agent.max_cost.is_some_and(|most| most.is_sign_negative()) {
+            bound.problems.push(Problem::field(field("max_cost"), "is less than zero"));
+        }
         let tools = registry.pick(&agent.tools);
         let gated = tools.iter().filter(|tool| tool.spec.requires_approval.is_gated());
         bound.refusals.extend(gated.map(|tool| Refusal {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Halt, Shared, Stop, changed, elapsed_ms, event, now_ms};
+use super::driver::{Halt, Shared, Stop, changed, elapsed_ms, event};
 use super::outbox::short;
 use crate::journal::{self, Content, Journal, Receipt, TurnLog};
 use crate::metrics::{UNKNOWN, metrics};
@@ -102,7 +102,8 @@ impl Caller<'_> {
                             call.name
                         ),
                     );
-                    self.refuse(&call, failure).await
+                    // It may have run: it counts as paid for.
+                    self.refuse_at(&call, failure, paid(tool)).await
                 }
                 Ok((tool, _)) if self.is_off(tool) => {
                     let message = format!("the tool {} is turned off for now", call.name);
@@ -131,14 +132,28 @@ impl Caller<'_> {
 
     /// A result without a start: nothing ran.
     async fn refuse(&self, call: &Call, failure: Failure) -> Result<(CallResult, Vec<Receipt>), Halt> {
+        self.refuse_at(call, failure, None).await
+    }
+
+    async fn refuse_at(
+        &self,
+        call: &Call,
+        failure: Failure,
+        cost: Option<Decimal>,
+    ) -> Result<(CallResult, Vec<Receipt>), Halt> {
         self.count(&call.name, false);
         // It may quote the arguments, and more than once.
         let failure = short(&failure);
         let mut event = self.event(EventType::ToolResult, call);
         event.status = Some(Status::Error);
         event.error = Some(failure.clone());
+        event.cost = cost;
         let receipt = self.append(event).await?;
-        let result = CallResult::free(call.position.clone(), Err(failure));
+        let result = CallResult {
+            position: call.position.clone(),
+            result: Err(failure),
+            cost: cost.unwrap_or_default(),
+        };
         Ok((result, vec![receipt]))
     }
 
@@ -153,7 +168,7 @@ impl Caller<'_> {
         start.attempt = Some(attempt);
         start.deterministic = tool.spec.deterministic.then_some(true);
         start.external_io_mode = Some(self.shared.environment.external_io_mode);
-        start.started_at_ms = Some(now_ms());
+        start.started_at_ms = Some((self.shared.clock)());
         let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
         let mut started = vec![self.append(start).await?];
         if reports(tool) {
@@ -187,9 +202,11 @@ impl Caller<'_> {
         end.attempts = Some(execution.attempts);
         end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
         let cost = match (execution.cache_hit, runs) {
+            // A run before a crash was paid for, whether or not it is whose result this is.
+            (true, _) if attempt > 1 => paid(tool).or(Some(Decimal::ZERO)),
             (true, _) => Some(Decimal::ZERO),
             (false, 0) => None,
-            (false, _) => Some(tool.spec.cost_per_call).filter(|cost| !cost.is_zero()),
+            (false, _) => paid(tool),
         };
         end.cost = cost;
         end.latency_ms = Some(elapsed_ms(clock));
@@ -272,6 +289,11 @@ impl Caller<'_> {
         }
         event
     }
+}
+
+/// What a call costs, if it costs anything.
+fn paid(tool: &Registered) -> Option<Decimal> {
+    Some(tool.spec.cost_per_call).filter(|cost| !cost.is_zero())
 }
 
 fn reports(tool: &Registered) -> bool {

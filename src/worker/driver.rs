@@ -30,8 +30,8 @@ use crate::record::{
 };
 use crate::tool::{Decimal, Environment, Registered, Registry};
 use crate::turn::{
-    Call, Decision, Engine, Failure, Hash, IdempotencyKey, Next, Outcome, Position, Reply, Setup, TurnId,
-    Used, code, decide,
+    Call, Decision, Engine, Failure, Hash, IdempotencyKey, Next, Outcome, Position, Recorded, Reply, Setup,
+    TurnId, Used, code, decide,
 };
 
 /// What every line of the log about a turn carries, whatever is logged.
@@ -53,6 +53,8 @@ pub(super) struct Shared {
     pub max_redeliveries: u32,
     /// Whether a reply is confirmed before its tools start.
     pub step_boundary_durability: bool,
+    /// Milliseconds since 1970 UTC.
+    pub clock: fn() -> i64,
 }
 
 /// What a turn of a partition writes through. Cheap to clone.
@@ -265,13 +267,25 @@ impl Run<'_> {
             on_tool_error: agent.on_tool_error,
         });
         let own = || self.record.timestamp.map(|sent| sent.saturating_add(millis(agent.max_duration)));
-        let deadline = turn.deadline_ms.or_else(own);
+        let deadline = turn.deadline_ms.or_else(own).map(|at| {
+            let message = format!("the turn's time was over at {at} (milliseconds since 1970)");
+            (at, Failure::new(code::DEADLINE_EXCEEDED, message))
+        });
         let own = budget.seconds.map(Duration::from_secs);
         let run_time = own.into_iter().chain(agent.max_run_time).min();
-        let run_time = run_time.map(|most| (most, log.began_at_ms.unwrap_or_else(now_ms)));
+        let run_time = run_time.map(|most| {
+            let began = log.began_at_ms.unwrap_or_else(self.shared.clock);
+            let message = format!(
+                "the turn has run for {}, which is as long as it may",
+                humantime::format_duration(most)
+            );
+            (began.saturating_add(millis(most)), Failure::new(code::RUN_TIME_LIMIT, message))
+        });
+        let limit = run_time.into_iter().chain(deadline).min_by_key(|(at, _)| *at);
+        let clock = self.shared.clock;
         let cancel = self.shared.cancels.begin(&self.identity, stop.now.child_token());
         let running =
-            Running { agent, tools, metadata: turn.metadata, engine, log, stop, cancel, deadline, run_time };
+            Running { agent, tools, metadata: turn.metadata, engine, log, stop, cancel, limit, clock };
         match self.drive(running).await? {
             None => {
                 // Whoever goes on need not take this for the death of a worker.
@@ -295,7 +309,7 @@ impl Run<'_> {
         }
         start.input_offset = Some(self.record.offset);
         start.input_hash = Some(self.identity.input.clone());
-        start.started_at_ms = Some(now_ms());
+        start.started_at_ms = Some((self.shared.clock)());
         self.append(start).await
     }
 
@@ -317,7 +331,11 @@ impl Run<'_> {
             if running.stop.boundary.is_cancelled() {
                 return Ok(None);
             }
-            if let Some(failure) = running.cut_short() {
+            // What is recorded is read back first, whatever the time and the limits are by now.
+            if !running.is_recorded(&next)
+                && let Some(failure) = running.cut_short().or_else(|| running.out_of_budget(&next))
+            {
+                running.pay_for(&next);
                 running.engine.fail(failure);
                 continue;
             }
@@ -360,6 +378,7 @@ impl Run<'_> {
             },
         };
         match reply {
+            Ok(reply) if running.has_begun(&reply) => running.engine.reply_begun(reply),
             Ok(reply) => running.engine.reply(reply),
             Err(failure) => running.engine.fail(failure),
         }
@@ -381,7 +400,7 @@ impl Run<'_> {
             tools: running.engine.tools(),
             metadata: &running.metadata,
         };
-        let (started_at_ms, clock) = (now_ms(), Instant::now());
+        let (started_at_ms, clock) = ((self.shared.clock)(), Instant::now());
         let asked = AssertUnwindSafe(running.agent.model.complete(request)).catch_unwind();
         let both = async { tokio::join!(asked, self.settle()) };
         let (reply, settled) = tokio::select! {
@@ -515,10 +534,9 @@ struct Running<'a> {
     log: TurnLog,
     stop: &'a Stop,
     cancel: cancels::Running,
-    /// In milliseconds since 1970 UTC.
-    deadline: Option<i64>,
-    /// How long the turn may run, and when it first began, in milliseconds since 1970 UTC.
-    run_time: Option<(Duration, i64)>,
+    /// When its time is over, in milliseconds since 1970 UTC, and why.
+    limit: Option<(i64, Failure)>,
+    clock: fn() -> i64,
 }
 
 impl Running<'_> {
@@ -530,25 +548,50 @@ impl Running<'_> {
         if self.cancel.token().is_cancelled() {
             return Some(Failure::new(code::CANCELLED, "the turn was cancelled"));
         }
-        if let Some((most, began)) = self.run_time
-            && began.saturating_add(millis(most)) <= now_ms()
-        {
-            let most = humantime::format_duration(most);
-            let message = format!("the turn has run for {most}, which is as long as it may");
-            return Some(Failure::new(code::RUN_TIME_LIMIT, message));
+        let over = self.limit.as_ref().filter(|(at, _)| *at <= (self.clock)());
+        over.map(|(_, failure)| failure.clone())
+    }
+
+    /// Why the model is not asked.
+    fn out_of_budget(&self, next: &Next) -> Option<Failure> {
+        matches!(next, Next::Model { .. }).then(|| self.engine.forbids_model()).flatten()
+    }
+
+    /// Whether nothing of it would run.
+    fn is_recorded(&self, next: &Next) -> bool {
+        let done = |at: &Position| matches!(self.log.steps.get(at), Some(Recorded::Done { .. }));
+        match next {
+            Next::Model { position, .. } => done(position),
+            Next::Calls(calls) => calls.iter().all(|call| done(&call.position)),
+            Next::End(_) => true,
         }
-        let deadline = self.deadline.filter(|deadline| *deadline <= now_ms())?;
-        let message = format!("the turn's time was over at {deadline} (milliseconds since 1970)");
-        Some(Failure::new(code::DEADLINE_EXCEEDED, message))
+    }
+
+    /// Whether a call of the reply that comes next has begun.
+    fn has_begun(&self, reply: &Reply) -> bool {
+        let number = self.engine.used().model_calls;
+        let begun = |index| self.log.steps.contains_key(&Position::call(number, index));
+        (0..reply.calls.len()).any(begun)
+    }
+
+    /// What is recorded of calls that are not gone on with was paid for.
+    fn pay_for(&mut self, next: &Next) {
+        let Next::Calls(calls) = next else { return };
+        for call in calls {
+            if let Some(Recorded::Done { content: Content::Result(_, cost), .. }) =
+                self.log.steps.get(&call.position)
+            {
+                self.engine.pay(*cost);
+            }
+        }
     }
 
     /// By the wall clock, which may be set while this waits.
     async fn time_is_over(&self) {
-        let run_time = self.run_time.map(|(most, began)| began.saturating_add(millis(most)));
-        let Some(deadline) = run_time.into_iter().chain(self.deadline).min() else {
+        let Some((at, _)) = self.limit else {
             return std::future::pending().await;
         };
-        while let Ok(left @ 1..) = u64::try_from(deadline.saturating_sub(now_ms())) {
+        while let Ok(left @ 1..) = u64::try_from(at.saturating_sub((self.clock)())) {
             tokio::time::sleep(Duration::from_millis(left)).await;
         }
     }

@@ -188,6 +188,7 @@ pub(crate) async fn run_on(
         switches: switches.clone(),
         max_redeliveries: config.worker.max_redeliveries.get(),
         step_boundary_durability: config.worker.step_boundary_durability,
+        clock: driver::now_ms,
     });
     if !config.worker.step_boundary_durability {
         tracing::warn!(

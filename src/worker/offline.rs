@@ -1,9 +1,10 @@
 //! One record and a log, without a broker: what a supervisor does for a record, and nothing of the rest.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::bind::BoundAgent;
@@ -84,6 +85,7 @@ impl Offline {
             switches: Switches::new(&config::Switches::default()),
             max_redeliveries: config::Worker::default().max_redeliveries.get(),
             step_boundary_durability: true,
+            clock: now_ms,
         })
     }
 
@@ -91,29 +93,43 @@ impl Offline {
     ///
     /// # Errors
     /// Something outside the turn failed.
-    pub(crate) async fn handle(&self, log: Arc<dyn Log>, offset: i64, value: Vec<u8>) -> Result<(), String> {
+    pub(crate) async fn handle(
+        &self,
+        log: Arc<dyn Log>,
+        offset: i64,
+        timestamp: i64,
+        value: Vec<u8>,
+    ) -> Result<Identity, String> {
         let (identity, turn) = match read_turn(&self.0.turns_topic, 0, offset, None, Some(&value)) {
             Ok((identity, turn)) => (identity, Ok(turn)),
             Err(unreadable) => (unreadable.identity.clone(), Err(unreadable)),
         };
-        let timestamp = Some(super::driver::now_ms());
         let record = Record {
             partition: 0,
             epoch: 1,
             offset,
-            timestamp,
+            timestamp: Some(timestamp),
             key: None,
             value: Some(value),
             headers: Vec::new(),
         };
+        let known = identity.clone();
         let job = Job { record, identity, turn, expired: false };
         let stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
         match deliver(&self.0, log, 0, job, &stop).await {
             Delivered::Halted(why) => Err(why.to_string()),
             Delivered::Done(Done::Stopped) => Err("the turn was stopped".into()),
-            Delivered::Skipped | Delivered::Done(Done::Finished(_)) => Ok(()),
+            Delivered::Skipped | Delivered::Done(Done::Finished(_)) => Ok(known),
         }
     }
+}
+
+/// Milliseconds since 1970 UTC by the runtime's clock, which stands still where a test pauses it.
+pub(crate) fn now_ms() -> i64 {
+    static BEGAN: LazyLock<(i64, Instant)> = LazyLock::new(|| (super::driver::now_ms(), Instant::now()));
+    let (at, began) = *BEGAN;
+    let since = Instant::now().saturating_duration_since(began);
+    at.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// What a delivery of a record came to.

@@ -185,6 +185,7 @@ fn field_of(fault: &RegistryError) -> &'static str {
         RegistryError::Schema { what: "results", .. } => "output",
         RegistryError::Schema { .. } => "parameters",
         RegistryError::ApprovalTimeout(_) => "approval_timeout",
+        RegistryError::Cost(_) => "cost_per_call",
     }
 }
 

@@ -7,6 +7,7 @@ use serde::de::{self, Deserialize, Deserializer};
 
 use super::Schema;
 use crate::tool::{Decimal, Retry, RetryWait};
+use crate::turn::exact_cost;
 
 impl<'de> Deserialize<'de> for Schema {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -89,8 +90,7 @@ pub(in crate::config) fn max_cost<'de, D: Deserializer<'de>>(
 /// Not a number of TOML: that one is rounded.
 pub(super) fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Decimal, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let cost = Decimal::from_str_exact(&text).ok().filter(|cost| !cost.is_sign_negative());
-    cost.ok_or_else(|| {
+    exact_cost(&text).ok_or_else(|| {
         let expected = "a decimal number of at least 0 in a string, such as \"0.002\"";
         de::Error::invalid_value(de::Unexpected::Str(&text), &expected)
     })

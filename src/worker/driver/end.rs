@@ -87,7 +87,7 @@ impl Run<'_> {
         metrics.turns.with_label_values(&[agent, status.as_str()]).inc();
         metrics.turn_duration.with_label_values(&[agent]).observe(self.begun.elapsed().as_secs_f64());
         if let Some(sent) = self.record.timestamp {
-            let took = u64::try_from(now_ms().saturating_sub(sent)).unwrap_or(0);
+            let took = u64::try_from((self.shared.clock)().saturating_sub(sent)).unwrap_or(0);
             let took = Duration::from_millis(took).as_secs_f64();
             metrics.turn_end_to_end.with_label_values(&[agent]).observe(took);
         }

@@ -116,6 +116,7 @@ impl Process {
             turns_topic: "agent.turns".into(),
             health: Health::default(),
             switches: switches.clone(),
+            clock: crate::worker::driver::now_ms,
             step_boundary_durability: true,
             max_redeliveries: 1_000,
         };

@@ -47,7 +47,8 @@ fn the_last_allowed_model_call_may_answer_and_may_not_call_what_no_model_would_r
     assert_eq!(calls.used().tool_calls, 1, "what did not run is not counted");
 
     let none = limited(|limits| limits.max_model_calls = Some(0));
-    assert_eq!(ended(&none).0, code::MODEL_CALL_LIMIT);
+    assert_eq!(none.forbids_model().unwrap().code, code::MODEL_CALL_LIMIT);
+    assert_eq!(limited(|_| {}).forbids_model(), None);
 }
 
 #[test]
@@ -85,8 +86,39 @@ fn the_last_call_that_can_be_paid_reaches_the_model_and_one_more_does_not_run() 
 }
 
 #[test]
-fn calls_of_a_reply_that_was_cut_off_cost_nothing() {
-    let mut engine = limited(|limits| limits.max_cost = Some(Decimal::ZERO));
-    engine.reply(Reply { stop_reason: StopReason::MaxTokens, ..asks_for(&["paid"]) });
-    assert!(matches!(engine.next(), Next::Calls(_)));
+fn calls_that_are_answered_without_a_run_cost_nothing() {
+    let cut_off = Reply { stop_reason: StopReason::MaxTokens, ..asks_for(&["paid"]) };
+    for reply in [cut_off, asks(vec![call(None, "paid", "{")])] {
+        let mut engine = limited(|limits| limits.max_cost = Some(Decimal::ZERO));
+        engine.reply(reply);
+        assert!(matches!(engine.next(), Next::Calls(_)));
+    }
+}
+
+#[test]
+fn what_has_begun_goes_on_whatever_the_limits_are_by_now() {
+    for change in [
+        |limits: &mut Limits| limits.max_cost = Some(Decimal::ZERO),
+        |limits: &mut Limits| limits.max_tool_calls = 0,
+        |limits: &mut Limits| limits.max_tokens = Some(0),
+        |limits: &mut Limits| limits.max_model_calls = Some(0),
+    ] {
+        let mut engine = limited(change);
+        engine.reply_begun(asks_for(&["paid"]));
+        assert!(matches!(engine.next(), Next::Calls(_)));
+        assert_eq!(engine.used().tool_calls, 1);
+    }
+}
+
+#[test]
+fn no_cost_is_too_large_to_be_added() {
+    let mut setup = setup(&["paid"], 32);
+    setup.costs.insert("paid".into(), Decimal::MAX);
+    setup.limits.max_cost = Some(1.into());
+    let mut engine = Engine::new(setup);
+    engine.reply(asks_for(&["paid", "paid"]));
+    assert_eq!(ended(&engine).0, code::COST_LIMIT);
+    engine.pay(Decimal::MAX);
+    engine.pay(Decimal::MAX);
+    assert_eq!(engine.used().cost, Decimal::MAX);
 }

@@ -168,6 +168,7 @@ impl World {
             switches: Switches::new(&self.off),
             max_redeliveries: 5,
             step_boundary_durability: self.durable,
+            clock: now_ms,
         }
     }
 
