@@ -371,6 +371,10 @@ mod tests {
             "the result of tool t does not hold against its schema: null is not of type \"object\"";
         assert_eq!(null.message, expected);
         assert!(matches!(text(json!({"type": 7})), Err(RegistryError::Schema { what: "results", .. })));
+        // A problem quotes what has it, and logs and events have no room for all of that.
+        let numbers = text(json!({"type": "array", "items": {"type": "integer"}})).unwrap();
+        let long = Output::of(&["x".repeat(1_000_000), "y".repeat(1_000_000)]).unwrap();
+        assert!(numbers.check_result(&long).unwrap_err().message.len() < 2_000);
     }
 
     #[test]
