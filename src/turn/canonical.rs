@@ -160,6 +160,14 @@ impl fmt::Display for Hash {
     }
 }
 
+/// The hash of something of ours, which always has a canonical form but for its depth: what is too deep
+/// is hashed as it is.
+pub(super) fn hash_of(value: &impl serde::Serialize) -> Hash {
+    let json = serde_json::to_string(value).unwrap_or_default();
+    let canonical = canonicalize(&json).unwrap_or(json);
+    Hash::of_bytes(canonical.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,57 +9,13 @@ use std::sync::Arc;
 
 use rust_decimal::Decimal;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::canonical::hash_of;
 use super::{
-    Arguments, CallResult, Failure, Hash, Limits, Message, Position, Reply, ReplyCall, StopReason, ToolCall,
-    Used, canonical, code,
+    Arguments, CallResult, Definition, Failure, Hash, Limits, Message, Position, Reply, ReplyCall,
+    StopReason, ToolCall, Used, code,
 };
-
-/// What a model is told about a tool, and what its recorded calls are bound to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Definition {
-    /// The name: `[a-zA-Z0-9_-]+`.
-    pub name: String,
-    /// What it does, for the model.
-    pub description: String,
-    /// The JSON Schema of its arguments.
-    pub parameters: Value,
-    #[serde(skip)]
-    hash: Hash,
-}
-
-impl Definition {
-    /// A definition.
-    pub fn new(name: &str, description: &str, parameters: Value) -> Self {
-        let hash = hash_of(&serde_json::json!({
-            "description": description,
-            "name": name,
-            "parameters": &parameters,
-        }));
-        Self { name: name.into(), description: description.into(), parameters, hash }
-    }
-
-    /// As Anthropic's Messages take it.
-    pub fn to_anthropic(&self) -> Value {
-        let Self { name, description, parameters, .. } = self;
-        serde_json::json!({"name": name, "description": description, "input_schema": parameters})
-    }
-
-    /// As OpenAI's Chat Completions take it.
-    pub fn to_openai(&self) -> Value {
-        let Self { name, description, parameters, .. } = self;
-        let function =
-            serde_json::json!({"name": name, "description": description, "parameters": parameters});
-        serde_json::json!({"type": "function", "function": function})
-    }
-
-    /// The hash of name, description and parameters: what a recorded call is bound to.
-    pub fn hash(&self) -> &Hash {
-        &self.hash
-    }
-}
 
 /// What a turn starts from.
 #[derive(Debug, Clone)]
@@ -422,14 +378,6 @@ fn call_input(call: &ReplyCall, tool: Option<&Definition>, plan: &CallPlan) -> H
         name: &call.name,
         tool: tool.map(Definition::hash),
     })
-}
-
-/// The hash of something of ours, which always has a canonical form but for its depth: what is too deep
-/// is hashed as it is.
-fn hash_of(value: &impl Serialize) -> Hash {
-    let json = serde_json::to_string(value).unwrap_or_default();
-    let canonical = canonical::canonicalize(&json).unwrap_or(json);
-    Hash::of_bytes(canonical.as_bytes())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! | `canonical` | canonical JSON, and the hash of it |
 //! | `message` | the transcript and what a model replies |
 //! | `arguments` | what a model sent as a call's arguments, judged |
+//! | `definition` | what a model is told about a tool |
 //! | `step` | run, rerun, return or refuse: the answer for one step |
 //! | `engine` | the agent loop: call the model, call tools, finish |
 //! | `io_mode` | whether a tool may reach out |
@@ -21,6 +22,7 @@ mod arguments;
 mod budget;
 pub mod canonical;
 pub mod code;
+mod definition;
 mod engine;
 mod id;
 mod io_mode;
@@ -33,7 +35,8 @@ pub use arguments::Arguments;
 pub(crate) use budget::exact_cost;
 pub use budget::{Budget, Limits, Used};
 pub use canonical::Hash;
-pub use engine::{Call, CallPlan, Definition, Engine, Next, OnToolError, Outcome, Setup};
+pub use definition::Definition;
+pub use engine::{Call, CallPlan, Engine, Next, OnToolError, Outcome, Setup};
 pub use id::{InvalidId, SessionId, TurnId};
 pub use io_mode::ExternalIoMode;
 pub use key::IdempotencyKey;
