@@ -18,6 +18,7 @@ use proptest::prelude::*;
 
 use super::load::load_file;
 use super::*;
+use crate::tool::Pattern;
 
 /// A folder with a configuration file and a script.
 struct Folder(tempfile::TempDir);

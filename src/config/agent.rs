@@ -1,0 +1,160 @@
+//! `[[agents]]`: a model with instructions and tools.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::http_tool::max_cost;
+use crate::tool::{Decimal, Pattern};
+use crate::turn::{Limits, OnToolError};
+
+/// An agent: a model with instructions and tools.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// The name that turns call it by. Unique.
+    pub name: String,
+    /// Its instructions. Default none.
+    #[serde(default)]
+    pub system: Option<String>,
+    /// Its model. `scripted` is the only one in this version.
+    pub model: String,
+    /// The tools that it is offered: names, where `*` stands for any characters. Default none.
+    #[serde(default)]
+    pub tools: Vec<Pattern>,
+    /// The tools that a turn may pick by name beside those, the same way. Default none.
+    #[serde(default)]
+    pub turn_tools: Vec<Pattern>,
+    /// How many tool calls a turn may make, the refused ones too. Default 32, at least 1.
+    #[serde(default = "default_max_tool_calls")]
+    pub max_tool_calls: NonZeroU32,
+    /// How many replies of the model a turn may have. Default any number; at least 1.
+    #[serde(default)]
+    pub max_model_calls: Option<NonZeroU32>,
+    /// How many tokens a turn may read and write. Default any number; at least 1.
+    #[serde(default)]
+    pub max_tokens: Option<NonZeroU64>,
+    /// What a turn's calls may cost, a decimal number in a string, in the currency of the tools' `cost_per_call`.
+    /// Default any amount; not less than 0.
+    #[serde(default, deserialize_with = "max_cost")]
+    pub max_cost: Option<Decimal>,
+    /// How long a turn may run, from its first start on whichever worker. Default any time; more than `0s`.
+    #[serde(default, with = "humantime_serde")]
+    pub max_run_time: Option<Duration>,
+    /// What becomes of a turn when a tool fails: with `tell_model` the model reads the error and goes on, with
+    /// `fail_turn` the turn fails. Default `tell_model`.
+    #[serde(default)]
+    pub on_tool_error: OnToolError,
+    /// How long a turn may take, from the timestamp of its record; it fails at the next step boundary after that.
+    /// A turn's own `deadline_ms` goes before it. Default `24h`.
+    #[serde(default = "default_max_duration", with = "humantime_serde")]
+    pub max_duration: Duration,
+    /// What the scripted model plays where a turn brings no script: a JSON file, relative to the
+    /// configuration file; `load` makes it relative to the working directory. Default none.
+    #[serde(default)]
+    pub script: Option<PathBuf>,
+}
+
+fn default_max_tool_calls() -> NonZeroU32 {
+    NonZeroU32::new(32).unwrap_or(NonZeroU32::MIN)
+}
+
+fn default_max_duration() -> Duration {
+    Duration::from_secs(24 * 60 * 60)
+}
+
+impl Agent {
+    /// An agent with this name and model, no instructions and no tools.
+    pub fn new(name: &str, model: &str) -> Self {
+        Self {
+            name: name.into(),
+            system: None,
+            model: model.into(),
+            tools: Vec::new(),
+            turn_tools: Vec::new(),
+            max_tool_calls: default_max_tool_calls(),
+            max_model_calls: None,
+            max_tokens: None,
+            max_cost: None,
+            max_run_time: None,
+            on_tool_error: OnToolError::default(),
+            max_duration: default_max_duration(),
+            script: None,
+        }
+    }
+
+    /// Its instructions.
+    #[must_use]
+    pub fn system(mut self, text: &str) -> Self {
+        self.system = Some(text.into());
+        self
+    }
+
+    /// The tools that it is offered: names, where `*` stands for any characters.
+    #[must_use]
+    pub fn tools<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
+        self.tools = patterns.into_iter().map(Pattern::new).collect();
+        self
+    }
+
+    /// The tools that a turn may pick by name beside those.
+    #[must_use]
+    pub fn turn_tools<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
+        self.turn_tools = patterns.into_iter().map(Pattern::new).collect();
+        self
+    }
+
+    /// How much its turns may use.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_tool_calls: self.max_tool_calls.get(),
+            max_model_calls: self.max_model_calls.map(NonZeroU32::get),
+            max_tokens: self.max_tokens.map(NonZeroU64::get),
+            max_cost: self.max_cost,
+        }
+    }
+
+    /// How many replies of the model a turn may have.
+    #[must_use]
+    pub fn max_model_calls(mut self, count: NonZeroU32) -> Self {
+        self.max_model_calls = Some(count);
+        self
+    }
+
+    /// How many tokens a turn may read and write.
+    #[must_use]
+    pub fn max_tokens(mut self, count: NonZeroU64) -> Self {
+        self.max_tokens = Some(count);
+        self
+    }
+
+    /// What a turn's calls may cost.
+    #[must_use]
+    pub fn max_cost(mut self, cost: Decimal) -> Self {
+        self.max_cost = Some(cost);
+        self
+    }
+
+    /// How long a turn may run, from its first start on whichever worker.
+    #[must_use]
+    pub fn max_run_time(mut self, most: Duration) -> Self {
+        self.max_run_time = Some(most);
+        self
+    }
+
+    /// What becomes of a turn when a tool fails.
+    #[must_use]
+    pub fn on_tool_error(mut self, what: OnToolError) -> Self {
+        self.on_tool_error = what;
+        self
+    }
+
+    /// How many tool calls a turn may make.
+    #[must_use]
+    pub fn max_tool_calls(mut self, count: NonZeroU32) -> Self {
+        self.max_tool_calls = count;
+        self
+    }
+}
