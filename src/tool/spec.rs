@@ -77,6 +77,11 @@ impl Spec {
         }
     }
 
+    /// What a call costs, if it costs anything.
+    pub(crate) fn price(&self) -> Option<Decimal> {
+        Some(self.cost_per_call).filter(|cost| !cost.is_zero())
+    }
+
     /// Sets the JSON Schema that results hold against.
     #[must_use]
     pub fn output(mut self, schema: Value) -> Self {

@@ -103,7 +103,7 @@ impl Caller<'_> {
                         ),
                     );
                     // It may have run: it counts as paid for.
-                    self.refuse_at(&call, failure, paid(tool)).await
+                    self.refuse_at(&call, failure, tool.spec.price()).await
                 }
                 Ok((tool, _)) if self.is_off(tool) => {
                     let message = format!("the tool {} is turned off for now", call.name);
@@ -203,10 +203,10 @@ impl Caller<'_> {
         end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
         let cost = match (execution.cache_hit, runs) {
             // A run before a crash was paid for, whether or not it is whose result this is.
-            (true, _) if attempt > 1 => paid(tool).or(Some(Decimal::ZERO)),
+            (true, _) if attempt > 1 => tool.spec.price().or(Some(Decimal::ZERO)),
             (true, _) => Some(Decimal::ZERO),
             (false, 0) => None,
-            (false, _) => paid(tool),
+            (false, _) => tool.spec.price(),
         };
         end.cost = cost;
         end.latency_ms = Some(elapsed_ms(clock));
@@ -289,11 +289,6 @@ impl Caller<'_> {
         }
         event
     }
-}
-
-/// What a call costs, if it costs anything.
-fn paid(tool: &Registered) -> Option<Decimal> {
-    Some(tool.spec.cost_per_call).filter(|cost| !cost.is_zero())
 }
 
 fn reports(tool: &Registered) -> bool {

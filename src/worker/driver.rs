@@ -4,6 +4,7 @@
 //! result, then `turn:end`, and only then is the record finished.
 
 mod end;
+mod running;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -28,11 +29,13 @@ use crate::model::Request;
 use crate::record::{
     EventSpan, EventType, Identity, ResultUsage, Status, StepEvent, Turn, TurnResult, TurnStatus, Unreadable,
 };
-use crate::tool::{Decimal, Environment, Registered, Registry};
+use crate::tool::{Environment, Registered, Registry};
 use crate::turn::{
     Call, Decision, Engine, Failure, Hash, IdempotencyKey, Next, Outcome, Position, Recorded, Reply, Setup,
     TurnId, Used, code, decide,
 };
+
+use running::Running;
 
 /// What every line of the log about a turn carries, whatever is logged.
 pub(super) fn span(identity: &Identity, partition: i32, offset: i64) -> tracing::Span {
@@ -263,7 +266,9 @@ impl Run<'_> {
             input: turn.input.into_messages(),
             tools: tools.iter().map(|tool| Arc::clone(&tool.definition)).collect(),
             limits: agent.limits.within(&budget),
-            costs: tools.iter().filter_map(|tool| paid(tool)).collect(),
+            costs: (tools.iter())
+                .filter_map(|tool| Some((tool.spec.name.clone(), tool.spec.price()?)))
+                .collect(),
             on_tool_error: agent.on_tool_error,
         });
         let own = || self.record.timestamp.map(|sent| sent.saturating_add(millis(agent.max_duration)));
@@ -523,84 +528,6 @@ impl Run<'_> {
             () = self.stop.now.cancelled() => Err(Halt::GivenUp),
         }
     }
-}
-
-/// A turn in the middle.
-struct Running<'a> {
-    agent: &'a BoundAgent,
-    tools: Vec<Arc<Registered>>,
-    metadata: BTreeMap<String, String>,
-    engine: Engine,
-    log: TurnLog,
-    stop: &'a Stop,
-    cancel: cancels::Running,
-    /// When its time is over, in milliseconds since 1970 UTC, and why.
-    limit: Option<(i64, Failure)>,
-    clock: fn() -> i64,
-}
-
-impl Running<'_> {
-    /// Why the turn must not go on, though nobody else is to go on with it.
-    fn cut_short(&self) -> Option<Failure> {
-        if self.stop.now.is_cancelled() {
-            return None;
-        }
-        if self.cancel.token().is_cancelled() {
-            return Some(Failure::new(code::CANCELLED, "the turn was cancelled"));
-        }
-        let over = self.limit.as_ref().filter(|(at, _)| *at <= (self.clock)());
-        over.map(|(_, failure)| failure.clone())
-    }
-
-    /// Why the model is not asked.
-    fn out_of_budget(&self, next: &Next) -> Option<Failure> {
-        matches!(next, Next::Model { .. }).then(|| self.engine.forbids_model()).flatten()
-    }
-
-    /// Whether nothing of it would run.
-    fn is_recorded(&self, next: &Next) -> bool {
-        let done = |at: &Position| matches!(self.log.steps.get(at), Some(Recorded::Done { .. }));
-        match next {
-            Next::Model { position, .. } => done(position),
-            Next::Calls(calls) => calls.iter().all(|call| done(&call.position)),
-            Next::End(_) => true,
-        }
-    }
-
-    /// Whether a call of the reply that comes next has begun.
-    fn has_begun(&self, reply: &Reply) -> bool {
-        let number = self.engine.used().model_calls;
-        let begun = |index| self.log.steps.contains_key(&Position::call(number, index));
-        (0..reply.calls.len()).any(begun)
-    }
-
-    /// What is recorded of calls that are not gone on with was paid for.
-    fn pay_for(&mut self, next: &Next) {
-        let Next::Calls(calls) = next else { return };
-        for call in calls {
-            if let Some(Recorded::Done { content: Content::Result(_, cost), .. }) =
-                self.log.steps.get(&call.position)
-            {
-                self.engine.pay(*cost);
-            }
-        }
-    }
-
-    /// By the wall clock, which may be set while this waits.
-    async fn time_is_over(&self) {
-        let Some((at, _)) = self.limit else {
-            return std::future::pending().await;
-        };
-        while let Ok(left @ 1..) = u64::try_from(at.saturating_sub((self.clock)())) {
-            tokio::time::sleep(Duration::from_millis(left)).await;
-        }
-    }
-}
-
-/// What a call of the tool costs, if it costs anything.
-fn paid(tool: &Registered) -> Option<(String, Decimal)> {
-    let cost = tool.spec.cost_per_call;
-    (!cost.is_zero()).then(|| (tool.spec.name.clone(), cost))
 }
 
 /// An event of a turn.

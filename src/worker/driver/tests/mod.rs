@@ -199,7 +199,7 @@ impl World {
             tool_calls,
             input_tokens: 3 * u64::from(model_calls),
             output_tokens: 2 * u64::from(model_calls),
-            cost: Decimal::ZERO,
+            cost: crate::tool::Decimal::ZERO,
         };
         assert_eq!(result.usage, usage, "{name}, {context}");
     }
