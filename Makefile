@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint function-calling bench-quick bench-recovery clean
+.PHONY: demo test chaos chaos-short lint function-calling bench-quick bench-recovery clean
 
 ## An embedded broker, a worker, sample turns, a timeline; ends by itself.
 demo:
