@@ -81,3 +81,14 @@ fn every_file_that_the_page_of_promises_names_is_there() {
         assert!(root().join(path).exists(), "docs/guarantees.md names {path}, which is not there");
     }
 }
+
+#[test]
+fn the_test_in_the_readme_is_one_that_runs() {
+    let [readme, test] =
+        ["README.md", "tests/readme.rs"].map(|file| fs::read_to_string(root().join(file)).unwrap());
+    let (_, code) = test.split_once("\n\n").unwrap();
+    assert!(
+        readme.contains(&format!("```rust\n{code}```\n")),
+        "the README has other code than tests/readme.rs"
+    );
+}
