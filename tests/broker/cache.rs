@@ -145,3 +145,20 @@ fn a_redis_behind_tls_is_used_by_who_trusts_it() {
     assert_eq!(account(&mill, "t", "m1.c0").1, true);
     worker.terminate().expect(0);
 }
+
+#[test]
+fn a_redis_user_needs_no_more_rights_than_the_documentation_says() {
+    let redis = Redis::start();
+    let rights =
+        ["ACL", "SETUSER", "turnmill", "on", ">secret", "~turnmill:*", "+get", "+set", "+del", "+ping"];
+    let _: () = redis.ask(&rights);
+    let url = redis.url().replace("redis://", "redis://turnmill:secret@");
+    let mill = Setup::ledger("redis-rights").more(&format!("[cache]\nredis_url = \"{url}\"")).ready();
+    mill.run(&["check"]).expect(0);
+    let worker = mill.ready_worker();
+    let twice = [(); 2].map(|()| calls(&[quote(json!({"to": "Bern", "kg": 1}))]));
+    mill.send(&[turn("s", "t", &[&twice[..], &[text("ok")]].concat())]);
+    assert_eq!(mill.result("t")["status"], "completed");
+    assert_eq!(account(&mill, "t", "m1.c0").1, true);
+    assert!(!worker.log().contains("the cache is unavailable"), "{}", worker.log());
+}
