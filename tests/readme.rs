@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use turnmill::testing::{Kit, calls, every_crash, says, turn};
-use turnmill::{Agent, App, ToolContext, ToolError};
+use turnmill::{Agent, App, ToolError};
 
 /// Give the money for an order back.
 #[turnmill::tool(writes)]
-async fn refund(ctx: &ToolContext, order_id: String) -> Result<String, ToolError> {
+async fn refund(order_id: String) -> Result<String, ToolError> {
     Ok(format!("{order_id} is paid back"))
 }
 
