@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::agent::CodedAgent;
 use crate::cli;
-use crate::config::Agent;
 use crate::model::Model;
 use crate::tool::{Deps, Tool};
 use crate::worker::bind::Models;
@@ -27,7 +27,7 @@ use crate::worker::bind::Models;
 pub struct App {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) deps: Deps,
-    pub(crate) agents: Vec<Agent>,
+    pub(crate) agents: Vec<CodedAgent>,
     pub(crate) models: Models,
 }
 
@@ -57,10 +57,11 @@ impl App {
         self
     }
 
-    /// Adds an agent, before those of the configuration.
+    /// Adds an agent, before those of the configuration: a model with tools, or code
+    /// ([`AgentSpec::code`](crate::AgentSpec::code)).
     #[must_use]
-    pub fn agent(mut self, agent: Agent) -> Self {
-        self.agents.push(agent);
+    pub fn agent(mut self, agent: impl Into<CodedAgent>) -> Self {
+        self.agents.push(agent.into());
         self
     }
 

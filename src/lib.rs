@@ -12,6 +12,7 @@ extern crate self as turnmill;
 struct Tools;
 
 mod admin;
+pub mod agent;
 mod app;
 mod cli;
 pub mod config;
@@ -28,7 +29,8 @@ pub mod tool;
 pub mod turn;
 mod worker;
 
+pub use agent::{Agent, AgentContext, AgentError};
 pub use app::App;
-pub use config::Agent;
+pub use config::AgentSpec;
 pub use tool::{ToolContext, ToolError};
 pub use turnmill_macros::tool;

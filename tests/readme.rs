@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use turnmill::testing::{Kit, calls, every_crash, says, turn};
-use turnmill::{Agent, App, ToolError};
+use turnmill::{AgentSpec, App, ToolError};
 
 /// Give the money for an order back.
 #[turnmill::tool(writes)]
@@ -11,7 +11,7 @@ async fn refund(order_id: String) -> Result<String, ToolError> {
 }
 
 fn app() -> App {
-    App::new().tool(Refund).agent(Agent::new("support", "scripted").tools(["refund"]))
+    App::new().tool(Refund).agent(AgentSpec::new("support", "scripted").tools(["refund"]))
 }
 
 #[tokio::test(start_paused = true)] // hours of retries and timeouts take no time

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use turnmill::record::{EventType, Turn, TurnStatus};
 use turnmill::testing::{Kit, calls, every_crash, says, turn};
-use turnmill::{Agent, App, ToolContext, ToolError};
+use turnmill::{AgentSpec, App, ToolContext, ToolError};
 
 /// A payment provider that honours the key, or does not.
 #[derive(Clone, Default)]
@@ -50,7 +50,8 @@ async fn pay_out() -> Result<(), ToolError> {
 }
 
 fn app(payments: &Payments) -> App {
-    let agent = Agent::new("support", "scripted").system("You help.").tools(["refund", "patient", "echo"]);
+    let agent =
+        AgentSpec::new("support", "scripted").system("You help.").tools(["refund", "patient", "echo"]);
     App::new().deps(payments.clone()).tool(Refund).tool(Patient).agent(agent)
 }
 
@@ -167,7 +168,8 @@ async fn rates() -> Result<u32, ToolError> {
 }
 
 fn dear(price: &str, limit: &str) -> App {
-    let agent = Agent::new("support", "scripted").tools(["rates", "refund"]).max_cost(limit.parse().unwrap());
+    let agent =
+        AgentSpec::new("support", "scripted").tools(["rates", "refund"]).max_cost(limit.parse().unwrap());
     let mut app = App::new().deps(Payments::default()).tool(Refund).agent(agent);
     app = match price {
         "0.50" => app.tool(Rates),
@@ -251,7 +253,7 @@ turn/ turn:end
 #[tokio::test(start_paused = true)]
 #[should_panic = "agent \"support\" is offered the tool \"pay_out\""]
 async fn what_a_worker_refuses_a_kit_refuses() {
-    Kit::new(App::new().tool(PayOut).agent(Agent::new("support", "scripted").tools(["pay_out"])));
+    Kit::new(App::new().tool(PayOut).agent(AgentSpec::new("support", "scripted").tools(["pay_out"])));
 }
 
 #[tokio::test(start_paused = true)]

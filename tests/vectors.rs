@@ -3,14 +3,14 @@
 //! A vector never changes: logs that were written with it are out there. A format that must change gets
 //! a version, and files of its own beside these. `tests/vectors/make.py` computed them without Turnmill.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnmill::record::StepEvent;
 use turnmill::turn::{
-    CallResult, Definition, Engine, Failure, Hash, IdempotencyKey, Limits, Next, OnToolError, Outcome,
-    Position, SessionId, Setup, TurnId, canonical, code,
+    CallResult, Definition, Engine, Failure, Hash, IdempotencyKey, Next, OnToolError, Outcome, Position,
+    SessionId, Setup, TurnId, canonical, code, step_input, transcript_hash,
 };
 
 /// The version of every format here.
@@ -49,6 +49,8 @@ fn position(make: &Value) -> Position {
         "step" => Position::step(text(of)),
         "once" => Position::once(text(of)),
         "approval" => Position::approval(text(&of[0]), number(&of[1])),
+        "approval_with_id" => Position::approval_with_id(text(&of[0]), text(&of[1])),
+        "value" => Position::value(text(&of[0]), number(&of[1])),
         "child" => position(&of[0]).child(&position(&of[1])),
         other => panic!("no position is made by {other}"),
     }
@@ -63,7 +65,7 @@ fn positions() {
         assert!(made.as_str().bytes().all(|b| b.is_ascii_graphic()), "{made} is printable ASCII");
         forms.extend(vector["make"].as_object().unwrap().keys().cloned());
     }
-    assert_eq!(forms.len(), 8, "every form has a vector: {forms:?}");
+    assert_eq!(forms.len(), 10, "every form has a vector: {forms:?}");
 }
 
 #[test]
@@ -118,6 +120,13 @@ fn transcripts_and_calls() {
     }
 }
 
+#[test]
+fn inputs_of_steps() {
+    for vector in vectors!("steps", "steps") {
+        assert_eq!(step_input(&position(&vector["make"])).as_str(), text(&vector["input"]));
+    }
+}
+
 /// Plays a transcript's steps, and compares every hash on the way and every message at the end.
 fn play(vector: &Value) {
     let title = text(&vector["title"]);
@@ -132,17 +141,14 @@ fn play(vector: &Value) {
         system: vector["system"].as_str().map(Into::into),
         input: serde_json::from_value(vector["input"].clone()).unwrap(),
         tools,
-        limits: Limits::tool_calls(32),
-        costs: HashMap::new(),
         on_tool_error: OnToolError::TellModel,
     });
     for (number, step) in list(&vector["steps"]).enumerate() {
-        let Next::Model { position, input } = engine.next() else {
-            panic!("{title}, m{number}: {:?}", engine.next())
-        };
-        assert_eq!(position.as_str(), format!("m{number}"), "{title}");
+        let Next::Model { input } = engine.next() else { panic!("{title}, m{number}: {:?}", engine.next()) };
+        let number = u32::try_from(number).unwrap();
+        let position = Position::reply(number);
         assert_eq!(input.as_str(), text(&step["input"]), "{title}, {position}");
-        engine.reply(serde_json::from_value(step["reply"].clone()).unwrap());
+        engine.reply(number, serde_json::from_value(step["reply"].clone()).unwrap());
         if let Next::Calls(calls) = engine.next() {
             assert_eq!(calls.len(), list(&step["calls"]).len(), "{title}, {position}");
             let mut results = Vec::new();
@@ -150,7 +156,7 @@ fn play(vector: &Value) {
                 assert_eq!(call.position.as_str(), text(&expected["position"]), "{title}");
                 assert_eq!(call.input.as_str(), text(&expected["input"]), "{title}, {}", call.position);
                 let result = result(&expected["result"]);
-                results.push(CallResult::free(call.position, result));
+                results.push(CallResult { position: call.position, result });
             }
             engine.results(results);
         } else {
@@ -158,16 +164,11 @@ fn play(vector: &Value) {
         }
     }
     assert_eq!(serde_json::to_value(engine.messages()).unwrap(), vector["messages"], "{title}");
-    // The hash after the last message, as the engine would say it of one more reply.
+    // The hash after the last message, as the engine would say it of one more reply, and as code is told it.
     let end = engine.messages().to_vec();
-    let again = Engine::new(Setup {
-        system: None,
-        input: end,
-        tools: vec![],
-        limits: Limits::tool_calls(1),
-        costs: HashMap::new(),
-        on_tool_error: OnToolError::TellModel,
-    });
+    assert_eq!(transcript_hash(&end).as_str(), text(&vector["end"]), "{title}, at its end");
+    let again =
+        Engine::new(Setup { system: None, input: end, tools: vec![], on_tool_error: OnToolError::TellModel });
     let Next::Model { input, .. } = again.next() else { panic!("{title}: {:?}", again.next()) };
     assert_eq!(input.as_str(), text(&vector["end"]), "{title}, at its end");
     if vector["steps"].as_array().unwrap().last().unwrap()["calls"] == json!([]) {
@@ -197,5 +198,5 @@ fn record_keys_of_events() {
         assert_eq!(event.record_key(), text(&vector["key"]), "{}", vector["event"]);
         kinds.insert(event.kind);
     }
-    assert_eq!(kinds.len(), 7, "every type has a vector: {kinds:?}");
+    assert_eq!(kinds.len(), 8, "every type has a vector: {kinds:?}");
 }

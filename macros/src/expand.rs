@@ -145,6 +145,10 @@ fn expand(
                     }
                 }
 
+                fn name(&self) -> ::std::string::String {
+                    ::core::convert::From::from(#tool)
+                }
+
                 async fn call(
                     &self,
                     #context_pattern: &::turnmill::tool::ToolContext,

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::program::Program;
 use super::{Error, Exit, print, timeline, worker as worker_command};
 use crate::app::App;
-use crate::config::{Agent, Config, Loaded};
+use crate::config::{AgentSpec, Config, Loaded};
 use crate::health::Health;
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::embedded::Embedded;
@@ -155,7 +155,7 @@ impl Show<'_> {
 fn sample_config() -> Config {
     let mut config = Config::default();
     config.tools.samples = true;
-    config.agents.push(Agent::new("support", "scripted").system("You help with orders.").tools(["*"]));
+    config.agents.push(AgentSpec::new("support", "scripted").system("You help with orders.").tools(["*"]));
     config
 }
 

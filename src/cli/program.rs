@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Error, Exit};
+use crate::agent::CodedAgent;
 use crate::app::App;
 use crate::config::{self, Config, Loaded, Problem};
 use crate::tool::{Cache, Deps, Redis, RedisSettings, Registry, Source, Store, endpoint, samples};
-use crate::worker::bind::{Bound, BoundAgent, Models, bind};
+use crate::worker::bind::{Bound, BoundAgent, Codes, Models, bind};
 
 /// Everything that a worker is made of, and what is wrong with it.
 pub(crate) struct Program {
@@ -20,6 +21,8 @@ pub(crate) struct Program {
     /// The store of the cache, where it is Redis.
     pub redis: Option<Arc<Redis>>,
     pub models: Models,
+    /// The agents in code.
+    pub codes: Codes,
     /// What is wrong with the tools and agents that the code brings.
     problems: Vec<Problem>,
 }
@@ -38,7 +41,9 @@ impl Program {
         }
         let taken = register_configured(&loaded.config, &mut registry);
         problems.extend(taken.into_iter().map(|problem| loaded.locate(problem)));
-        for agent in app.agents.into_iter().rev() {
+        let mut codes = Codes::new();
+        for CodedAgent { spec: agent, code } in app.agents.into_iter().rev() {
+            codes.insert(agent.name.clone(), code);
             if let Some(twin) = loaded.config.agents.iter().position(|other| other.name == agent.name) {
                 problems.push(loaded.locate(Problem::field(
                     format!("agents[{twin}].name"),
@@ -54,12 +59,13 @@ impl Program {
                 (Cache::default(), None)
             }
         };
-        Self { loaded, written, registry, deps: app.deps, cache, redis, models: app.models, problems }
+        let (deps, models) = (app.deps, app.models);
+        Self { loaded, written, registry, deps, cache, redis, models, codes, problems }
     }
 
     /// Everything that is wrong, and everything that is refused.
     pub(crate) fn look(&self) -> Bound {
-        let mut bound = bind(&self.loaded.config, &self.registry, &self.models);
+        let mut bound = bind(&self.loaded.config, &self.registry, &self.models, &self.codes);
         let found = std::mem::take(&mut bound.problems);
         bound.problems = self.problems.clone();
         bound.problems.extend(found.into_iter().map(|problem| self.loaded.locate(problem)));

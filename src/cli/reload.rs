@@ -81,7 +81,7 @@ fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Agent;
+    use crate::config::AgentSpec;
 
     #[test]
     fn only_switches_may_differ() {
@@ -89,7 +89,7 @@ mod tests {
         let mut new = Config::default();
         new.switches.tools.push("refund".into());
         assert!(fixed(&running, &new).is_empty());
-        new.agents.push(Agent::new("a", "scripted"));
+        new.agents.push(AgentSpec::new("a", "scripted"));
         new.worker.max_in_flight = std::num::NonZeroUsize::MIN;
         assert_eq!(fixed(&running, &new), ["[worker]", "[[agents]]"]);
     }

@@ -1,4 +1,4 @@
-//! `[[agents]]`: a model with instructions and tools.
+//! `[[agents]]`: what an agent is made of: its model, instructions, tools and limits.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -10,12 +10,16 @@ use super::http_tool::max_cost;
 use crate::tool::{Decimal, Pattern};
 use crate::turn::{Limits, OnToolError};
 
-/// An agent: a model with instructions and tools.
+/// What an agent is made of. What it does is the loop of its model and its tools, or code
+/// ([`AgentSpec::code`](Self::code)).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Agent {
+pub struct AgentSpec {
     /// The name that turns call it by. Unique.
     pub name: String,
+    /// What other agents are told about it that may call it. Default: that a task can be handed to it.
+    #[serde(default)]
+    pub description: Option<String>,
     /// Its instructions. Default none.
     #[serde(default)]
     pub system: Option<String>,
@@ -27,6 +31,9 @@ pub struct Agent {
     /// The tools that a turn may pick by name beside those, the same way. Default none.
     #[serde(default)]
     pub turn_tools: Vec<Pattern>,
+    /// The agents that it is offered like tools, by their names. Default none.
+    #[serde(default)]
+    pub sub_agents: Vec<String>,
     /// How many tool calls a turn may make, the refused ones too. Default 32, at least 1.
     #[serde(default = "default_max_tool_calls")]
     pub max_tool_calls: NonZeroU32,
@@ -65,15 +72,17 @@ fn default_max_duration() -> Duration {
     Duration::from_secs(24 * 60 * 60)
 }
 
-impl Agent {
+impl AgentSpec {
     /// An agent with this name and model, no instructions and no tools.
     pub fn new(name: &str, model: &str) -> Self {
         Self {
             name: name.into(),
+            description: None,
             system: None,
             model: model.into(),
             tools: Vec::new(),
             turn_tools: Vec::new(),
+            sub_agents: Vec::new(),
             max_tool_calls: default_max_tool_calls(),
             max_model_calls: None,
             max_tokens: None,
@@ -89,6 +98,20 @@ impl Agent {
     #[must_use]
     pub fn system(mut self, text: &str) -> Self {
         self.system = Some(text.into());
+        self
+    }
+
+    /// What other agents are told about it that may call it.
+    #[must_use]
+    pub fn description(mut self, text: &str) -> Self {
+        self.description = Some(text.into());
+        self
+    }
+
+    /// The agents that it is offered like tools, by their names.
+    #[must_use]
+    pub fn sub_agents<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.sub_agents = names.into_iter().map(Into::into).collect();
         self
     }
 

@@ -30,7 +30,7 @@ mod tests;
 mod tree;
 mod validate;
 
-pub use agent::Agent;
+pub use agent::AgentSpec;
 pub use env::environment;
 pub use http_tool::{HttpTool, Method, Schema};
 pub(crate) use load::look;
@@ -65,7 +65,7 @@ pub struct Config {
     /// What is turned off. Alone of all settings it can change while a worker runs.
     pub switches: Switches,
     /// The agents.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentSpec>,
     /// The tools that are HTTP endpoints.
     pub http_tools: Vec<HttpTool>,
     /// The MCP servers whose tools the agents may use.

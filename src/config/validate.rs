@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::decode::quoted;
 use super::problem::Problem;
-use super::{Agent, Config, Kafka, McpServer, Topics, Worker};
+use super::{AgentSpec, Config, Kafka, McpServer, Topics, Worker};
 use super::{http_tool, properties};
 use crate::tool::Pattern;
 
@@ -104,7 +104,7 @@ fn worker(worker: &Worker, problems: &mut Vec<Problem>) {
     }
 }
 
-fn agents(agents: &[Agent], problems: &mut Vec<Problem>) {
+fn agents(agents: &[AgentSpec], problems: &mut Vec<Problem>) {
     names(agents.iter().map(|agent| agent.name.as_str()), "agents", problems);
     for (index, agent) in agents.iter().enumerate() {
         if agent.model.trim().is_empty() {

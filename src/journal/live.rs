@@ -38,8 +38,8 @@ struct State {
     whole_from: Option<i64>,
     claims: Claims,
     first: FirstEvents,
-    /// Who waits for the tail to pass an offset.
-    waiters: BTreeMap<i64, oneshot::Sender<Result<(), Error>>>,
+    /// Who waits for the tail to pass an offset; several may wait for one.
+    waiters: BTreeMap<i64, Vec<oneshot::Sender<Result<(), Error>>>>,
     /// Why the journal is over.
     over: Option<Error>,
 }
@@ -115,7 +115,7 @@ impl Live {
                 return Err(error.clone());
             }
             let (waiter, passed) = oneshot::channel();
-            state.waiters.insert(offset, waiter);
+            state.waiters.entry(offset).or_default().push(waiter);
             passed
         };
         passed.await.unwrap_or_else(|_| Err(Error::Log("the tail was closed".into())))
@@ -124,7 +124,7 @@ impl Live {
     /// The journal is over: nothing is confirmed any more.
     pub(super) fn end(&self, error: Error) {
         let mut state = self.state();
-        for (_, waiter) in std::mem::take(&mut state.waiters) {
+        for waiter in std::mem::take(&mut state.waiters).into_values().flatten() {
             let _ = waiter.send(Err(error.clone()));
         }
         state.over.get_or_insert(error);
@@ -158,7 +158,7 @@ impl State {
     fn advance(&mut self, position: i64) {
         self.position = position;
         let waiting = self.waiters.split_off(&position);
-        for (_, waiter) in std::mem::replace(&mut self.waiters, waiting) {
+        for waiter in std::mem::replace(&mut self.waiters, waiting).into_values().flatten() {
             let _ = waiter.send(Ok(()));
         }
     }
@@ -175,12 +175,13 @@ mod tests {
     #[tokio::test]
     async fn an_event_is_confirmed_once_the_tail_has_passed_it() {
         let live = live();
-        let confirmed = live.confirmed(12);
-        tokio::pin!(confirmed);
+        let (confirmed, too) = (live.confirmed(12), live.confirmed(12));
+        tokio::pin!(confirmed, too);
         live.pass(11, b"s/t/m0@10", b"{}").unwrap();
         assert!(futures_util::poll!(&mut confirmed).is_pending());
+        assert!(futures_util::poll!(&mut too).is_pending());
         live.pass(12, b"s/t/m0@10", b"{}").unwrap();
-        assert!(confirmed.await.is_ok());
+        assert!(confirmed.await.is_ok() && too.await.is_ok());
         assert!(live.confirmed(11).await.is_ok());
     }
 

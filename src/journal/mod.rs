@@ -25,7 +25,7 @@ mod table;
 
 pub(crate) use kafka::KafkaLog;
 pub(crate) use restore::{Member, Restored, TakeOver, restore};
-pub(crate) use table::{Content, End, Table, TurnLog};
+pub(crate) use table::{Content, End, Table, TurnLog, shown};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -2,10 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use rust_decimal::Decimal;
-
 use crate::record::{EventType, ResultUsage, StepEvent, TurnStatus};
-use crate::turn::{Failure, Hash, Position, Recorded, Reply, SessionId, TurnId};
+use crate::turn::{Failure, Hash, Position, Recorded, Reply, SessionId, TurnId, Used};
 
 /// How many ended turns are remembered beyond those that may come again: a second copy of an older turn
 /// runs as a new one.
@@ -16,8 +14,9 @@ const REMEMBERED: usize = 100_000;
 pub(crate) enum Content {
     /// The model's reply, or why it failed.
     Reply(Result<Reply, Failure>),
-    /// A call's output as canonical JSON, or why it failed; and what it cost.
-    Result(Result<String, Failure>, Decimal),
+    /// What a call or a step returned, as canonical JSON, or why it failed; and what it and the steps inside it used,
+    /// beyond the call itself.
+    Result(Result<String, Failure>, Used),
 }
 
 /// What a turn answers, once that is recorded.
@@ -36,6 +35,10 @@ pub(crate) struct TurnLog {
     pub steps: HashMap<Position, Recorded<Content>>,
     /// The hashes of the arguments of recorded calls, where the events say them: which input has changed.
     pub arguments: HashMap<Position, Hash>,
+    /// The beginning of the arguments of recorded calls, for a person who wants to know what has changed.
+    pub shown: HashMap<Position, String>,
+    /// When the first attempt at a call began that has no result, in milliseconds since 1970 UTC by its worker's clock.
+    pub began_at: HashMap<Position, i64>,
     /// When the first attempt at the turn began, in milliseconds since 1970 UTC by its worker's clock.
     pub began_at_ms: Option<i64>,
     /// The number of the last attempt at the turn.
@@ -110,7 +113,7 @@ impl Table {
         let (Some(session), Some(turn)) = (event.session_id, event.turn_id) else {
             return;
         };
-        let call = matches!(event.kind, EventType::ToolStart | EventType::ToolResult);
+        let call = matches!(event.kind, EventType::ToolStart | EventType::ToolResult | EventType::Step);
         let turn = (session, turn);
         if call
             && !self.ended.contains_key(&turn)
@@ -219,7 +222,7 @@ impl TurnLog {
                     self.output = output(&event).map(|answer| Output { answer, usage });
                 }
             }
-            EventType::ToolStart | EventType::ModelReply | EventType::ToolResult => {
+            EventType::ToolStart | EventType::ModelReply | EventType::ToolResult | EventType::Step => {
                 if let (Some(position), Some(input)) = (event.position.clone(), event.input_hash.clone()) {
                     self.merge(position, input, event);
                 }
@@ -232,14 +235,26 @@ impl TurnLog {
         if let Some(Recorded::Done { .. }) = self.steps.get(&position) {
             return;
         }
-        if event.kind != EventType::ToolStart {
+        let is_start = match event.kind {
+            EventType::ToolStart => true,
+            EventType::Step => event.status.is_none(),
+            _ => false,
+        };
+        if is_start {
+            if let Some(began) = event.started_at_ms {
+                self.began_at.entry(position.clone()).or_insert(began);
+            }
+        } else {
             self.died.clear();
+        }
+        if let Some(shown) = shown_arguments(&event) {
+            self.shown.insert(position.clone(), shown);
         }
         if let Some(arguments) = event.arguments_hash.clone() {
             self.arguments.insert(position.clone(), arguments);
         }
         let record = match event.kind {
-            EventType::ToolStart => Recorded::Started { input, attempt: event.attempt.unwrap_or(1) },
+            _ if is_start => Recorded::Started { input, attempt: event.attempt.unwrap_or(1) },
             EventType::ModelReply => {
                 let reply = event.error.map_or_else(|| Ok(event.reply.unwrap_or_default()), Err);
                 Recorded::Done { input, content: Content::Reply(reply) }
@@ -247,11 +262,27 @@ impl TurnLog {
             _ => {
                 let json = event.output.as_ref().map_or("null", |raw| raw.get()).to_owned();
                 let result = event.error.map_or(Ok(json), Err);
-                Recorded::Done { input, content: Content::Result(result, event.cost.unwrap_or_default()) }
+                let mut used = Used::from(event.usage.unwrap_or_default());
+                used += Used::cost(event.cost.unwrap_or_default());
+                Recorded::Done { input, content: Content::Result(result, used) }
             }
         };
         self.steps.insert(position, record);
     }
+}
+
+/// The beginning of a call's arguments, for a person.
+pub(crate) fn shown(arguments: &str) -> String {
+    const SHOWN: usize = 200;
+    match arguments.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", arguments.get(..end).unwrap_or_default()),
+        None => arguments.to_owned(),
+    }
+}
+
+fn shown_arguments(event: &StepEvent) -> Option<String> {
+    let canonical = event.arguments.as_ref().map(|arguments| arguments.get());
+    canonical.or(event.arguments_raw.as_deref()).map(shown)
 }
 
 fn output(event: &StepEvent) -> Option<Result<String, Failure>> {

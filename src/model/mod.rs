@@ -6,6 +6,7 @@
 
 mod scripted;
 
+pub(crate) use scripted::SCRIPT;
 pub use scripted::{Script, Scripted};
 
 use std::collections::BTreeMap;

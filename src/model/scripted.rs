@@ -14,7 +14,7 @@ use super::{Model, Request};
 use crate::turn::{Failure, Reply, ReplyCall, StopReason, Usage, code};
 
 /// The metadata field of a turn that carries its script, a JSON text.
-const FIELD: &str = "script";
+pub(crate) const SCRIPT: &str = "script";
 
 /// The replies of a turn, in order.
 ///
@@ -87,7 +87,8 @@ fn invalid(message: String) -> Failure {
     Failure::new(code::INVALID_SCRIPT, message)
 }
 
-/// Plays the script in the turn's `metadata.script`, else the agent's.
+/// Plays the script in the turn's `metadata.script.AGENT`, or in `metadata.script`, which is for the turn's own agent; else
+/// the agent's file.
 #[derive(Debug, Clone, Default)]
 pub struct Scripted {
     fallback: Option<Script>,
@@ -100,10 +101,12 @@ impl Scripted {
     }
 
     fn reply(&self, request: &Request<'_>) -> Result<ScriptedReply, Failure> {
-        let own = request.metadata.get(FIELD).map(|json| Script::parse(json)).transpose()?;
+        let own = request.metadata.get(&format!("{SCRIPT}.{}", request.agent));
+        let own = own.or_else(|| request.metadata.get(SCRIPT));
+        let own = own.map(|json| Script::parse(json)).transpose()?;
         let script = own.as_ref().or(self.fallback.as_ref()).ok_or_else(|| {
             invalid(format!(
-                "the turn has no metadata.{FIELD} and the agent {:?} has no script file",
+                "the turn has no metadata.{SCRIPT} and the agent {:?} has no script file",
                 request.agent
             ))
         })?;

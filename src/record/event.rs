@@ -4,7 +4,9 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::turn::{ExternalIoMode, Failure, Hash, IdempotencyKey, Position, Reply, SessionId, TurnId};
+use crate::turn::{
+    ExternalIoMode, Failure, Hash, IdempotencyKey, Position, Reply, SessionId, StepEffect, TurnId,
+};
 
 use super::ResultUsage;
 
@@ -26,6 +28,9 @@ pub enum EventType {
     /// How a call ended; supersedes its `tool:start` and is complete by itself.
     #[serde(rename = "tool:result")]
     ToolResult,
+    /// A step of an agent's own: without a status it is about to run.
+    #[serde(rename = "step")]
+    Step,
     /// What the turn answers; on the log before the result is published.
     #[serde(rename = "turn:output")]
     TurnOutput,
@@ -43,6 +48,7 @@ impl EventType {
             Self::ModelReply => "model:reply",
             Self::ToolStart => "tool:start",
             Self::ToolResult => "tool:result",
+            Self::Step => "step",
             Self::TurnOutput => "turn:output",
             Self::TurnEnd => "turn:end",
         }
@@ -178,7 +184,10 @@ pub struct StepEvent {
     /// How long the step took, in milliseconds; waits between retries counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<u64>,
-    /// What the whole turn used; on `turn:output`.
+    /// What a step of an agent's own does to the world.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<StepEffect>,
+    /// What the whole turn used, on `turn:output`; what the steps inside a call used, on its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<ResultUsage>,
     /// The offset of the turn's record; on `turn:start` and `turn:end`.
@@ -221,6 +230,7 @@ impl StepEvent {
             external_io_mode: None,
             started_at_ms: None,
             latency_ms: None,
+            effect: None,
             usage: None,
             input_offset: None,
             turn_status: None,

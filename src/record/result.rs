@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use super::TurnStatus;
-use crate::turn::{Failure, SessionId, TurnId};
+use crate::turn::{Failure, SessionId, TurnId, Usage, Used};
 
 /// What came of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +46,25 @@ pub struct ResultUsage {
     /// What the calls cost, an exact decimal in a text; absent where they cost nothing.
     #[serde(skip_serializing_if = "Decimal::is_zero")]
     pub cost: Decimal,
+}
+
+impl From<Used> for ResultUsage {
+    fn from(used: Used) -> Self {
+        Self {
+            model_calls: used.model_calls,
+            tool_calls: used.tool_calls,
+            input_tokens: used.tokens.input_tokens,
+            output_tokens: used.tokens.output_tokens,
+            cost: used.cost,
+        }
+    }
+}
+
+impl From<ResultUsage> for Used {
+    fn from(usage: ResultUsage) -> Self {
+        let ResultUsage { model_calls, tool_calls, input_tokens, output_tokens, cost } = usage;
+        Self { model_calls, tool_calls, tokens: Usage { input_tokens, output_tokens }, cost }
+    }
 }
 
 /// Where a turn's events are: between two offsets of one partition, among events of other turns.

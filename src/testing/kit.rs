@@ -58,8 +58,11 @@ impl Program {
                 register(&mut registry, sample);
             }
         }
-        let config = Config { agents: app.agents, ..Config::default() };
-        let bound = bind(&config, &registry, &app.models);
+        let codes =
+            app.agents.iter().map(|agent| (agent.spec.name.clone(), Arc::clone(&agent.code))).collect();
+        let agents = app.agents.into_iter().map(|agent| agent.spec).collect();
+        let config = Config { agents, ..Config::default() };
+        let bound = bind(&config, &registry, &app.models, &codes);
         problems.extend(bound.problems.iter().map(ToString::to_string));
         problems.extend(bound.refusals.iter().map(ToString::to_string));
         if !problems.is_empty() {

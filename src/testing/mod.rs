@@ -11,7 +11,7 @@
 //! ```
 //! use serde_json::json;
 //! use turnmill::testing::{Kit, calls, every_crash, says, turn};
-//! use turnmill::{Agent, App, ToolContext, ToolError};
+//! use turnmill::{AgentSpec, App, ToolContext, ToolError};
 //!
 //! /// Give the money for an order back.
 //! #[turnmill::tool(writes)]
@@ -20,7 +20,7 @@
 //! }
 //!
 //! fn app() -> App {
-//!     App::new().tool(Refund).agent(Agent::new("support", "scripted").tools(["refund"]))
+//!     App::new().tool(Refund).agent(AgentSpec::new("support", "scripted").tools(["refund"]))
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]

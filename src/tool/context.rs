@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::direct::{Alone, Caller};
 use super::{Deps, Environment, ToolCache, ToolError, http};
 use crate::turn::{ExternalIoMode, IdempotencyKey, Position, SessionId, TurnId};
 
@@ -14,6 +15,8 @@ use crate::turn::{ExternalIoMode, IdempotencyKey, Position, SessionId, TurnId};
 pub struct ToolContext {
     inner: Arc<Inner>,
     attempt: u32,
+    /// What runs the calls of this attempt. None: no turn is around it.
+    caller: Option<Arc<dyn Caller>>,
     cancelled: CancellationToken,
 }
 
@@ -42,6 +45,7 @@ impl ToolContext {
             timeout: super::Spec::DEFAULT_TIMEOUT,
             environment: None,
             attempt: 1,
+            caller: None,
             cancelled: CancellationToken::new(),
         }
     }
@@ -108,7 +112,7 @@ impl ToolContext {
     /// # Errors
     /// Fatal: the program gave a value of another type, or none.
     pub fn deps<T: Any + Send + Sync>(&self) -> Result<&T, ToolError> {
-        self.inner.environment.deps.0.downcast_ref().ok_or_else(|| {
+        self.inner.environment.deps.get().ok_or_else(|| {
             ToolError::fatal(format!(
                 "the tool needs deps of the type {}; give them to App::deps",
                 std::any::type_name::<T>()
@@ -122,25 +126,13 @@ impl ToolContext {
     /// # Errors
     /// Fatal: the call may not reach out ([`Self::external_io_mode`]), or no client can be made here.
     pub fn http(&self) -> Result<&reqwest::Client, ToolError> {
-        self.check_io()?;
-        http::shared()
+        http::client(self.external_io_mode())
     }
 
     /// Whether the call may reach out of the process, and whether its result is recorded: a worker's calls always may,
     /// and are.
     pub fn external_io_mode(&self) -> ExternalIoMode {
         self.inner.environment.external_io_mode
-    }
-
-    pub(super) fn check_io(&self) -> Result<(), ToolError> {
-        let mode = self.external_io_mode();
-        if mode.allows_io() {
-            return Ok(());
-        }
-        Err(ToolError::fatal(format!(
-            "the call may not reach out: its external I/O mode is `{}`",
-            mode.as_str()
-        )))
     }
 
     /// Tells whoever watches the turn how the call is getting on: a record on the status topic, which nobody waits for.
@@ -172,6 +164,14 @@ impl ToolContext {
         &self.inner.key
     }
 
+    pub(super) fn cancellation(&self) -> CancellationToken {
+        self.cancelled.clone()
+    }
+
+    pub(super) fn caller(&self) -> Arc<dyn Caller> {
+        self.caller.clone().unwrap_or_else(|| Alone::caller(self.clone()))
+    }
+
     pub(super) fn environment(&self) -> &Environment {
         &self.inner.environment
     }
@@ -180,7 +180,8 @@ impl ToolContext {
     /// cancels it, so that work which outlives the attempt learns that nobody waits.
     pub(super) fn for_attempt(&self, attempt: u32) -> (Self, DropGuard) {
         let cancelled = self.cancelled.child_token();
-        let context = Self { inner: Arc::clone(&self.inner), attempt, cancelled: cancelled.clone() };
+        let caller = self.caller.as_ref().map(|caller| caller.again());
+        let context = Self { inner: Arc::clone(&self.inner), attempt, caller, cancelled: cancelled.clone() };
         (context, cancelled.drop_guard())
     }
 }
@@ -195,6 +196,7 @@ pub struct ToolContextBuilder {
     timeout: Duration,
     environment: Option<Environment>,
     attempt: u32,
+    caller: Option<Arc<dyn Caller>>,
     cancelled: CancellationToken,
 }
 
@@ -235,6 +237,13 @@ impl ToolContextBuilder {
         self
     }
 
+    /// What runs the calls that the tool makes itself.
+    #[must_use]
+    pub(crate) fn caller(mut self, caller: Arc<dyn Caller>) -> Self {
+        self.caller = Some(caller);
+        self
+    }
+
     /// What the program gave to `App::deps`.
     #[must_use]
     pub fn deps(mut self, deps: Deps) -> Self {
@@ -262,6 +271,11 @@ impl ToolContextBuilder {
             timeout: self.timeout,
             environment: self.environment.unwrap_or_default(),
         };
-        ToolContext { inner: Arc::new(inner), attempt: self.attempt, cancelled: self.cancelled }
+        ToolContext {
+            inner: Arc::new(inner),
+            attempt: self.attempt,
+            caller: self.caller,
+            cancelled: self.cancelled,
+        }
     }
 }

@@ -29,7 +29,7 @@ use bytesize::ByteSize;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use super::{Output, Spec, Tool, ToolContext, ToolError};
+use super::{Output, Spec, Tool, ToolContext, ToolError, http};
 
 /// A tool that is an HTTP endpoint.
 pub(crate) struct Endpoint {
@@ -60,7 +60,7 @@ impl Tool for Endpoint {
             return Err(ToolError::invalid_arguments("they are not an object"));
         };
         let (url, rest) = self.url.fill(arguments, !self.has_body())?;
-        context.check_io()?;
+        http::check(context.external_io_mode())?;
         let asked = answer::Asked::new(&self.method, &url);
         let mut request =
             client::get(&self.method)?.request(self.method.clone(), url).headers(self.headers.clone());

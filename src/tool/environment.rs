@@ -8,12 +8,17 @@ use crate::turn::ExternalIoMode;
 
 /// What a team's tools share: a database pool, a client. One value of the team's own type.
 #[derive(Clone)]
-pub struct Deps(pub(super) Arc<dyn Any + Send + Sync>);
+pub struct Deps(Arc<dyn Any + Send + Sync>);
 
 impl Deps {
     /// Wraps the value.
     pub fn new<T: Any + Send + Sync>(value: T) -> Self {
         Self(Arc::new(value))
+    }
+
+    /// The value, if it has this type.
+    pub(crate) fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.downcast_ref()
     }
 
     /// Nothing.

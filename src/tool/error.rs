@@ -1,7 +1,10 @@
 //! `ToolError`: why a tool failed, and what that means for the call and the turn.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
+
+use crate::turn::{Failure, code};
 
 /// Why a tool failed.
 ///
@@ -69,6 +72,17 @@ impl ToolError {
         Self { kind, message: message.to_string(), for_model: None, retry_after: None }
     }
 
+    /// A call that the tool made itself has failed: that is recorded, and a retry would find it so.
+    fn of_failure(failure: &Failure) -> Self {
+        let kind = match failure.code.as_ref() {
+            code::TOOL_FATAL => ErrorKind::Fatal,
+            code::POISON => ErrorKind::Poison,
+            _ => ErrorKind::Permanent,
+        };
+        let for_model = failure.detail.as_ref().map(|_| failure.message.clone());
+        Self { for_model, ..Self::of(kind, failure.for_operator()) }
+    }
+
     /// What the model reads, and a result of the turn says, instead of the error's own text, which events, logs and
     /// dead letters keep.
     #[must_use]
@@ -106,9 +120,13 @@ impl ToolError {
     }
 }
 
-/// The error and what caused it, joined by colons.
+/// The error and what caused it, joined by colons. A [`Failure`] of a call that the tool made itself stays fatal or
+/// poison where it is, and is never retried.
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for ToolError {
     fn from(error: E) -> Self {
+        if let Some(failure) = (&error as &dyn Any).downcast_ref::<Failure>() {
+            return Self::of_failure(failure);
+        }
         let mut message = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {

@@ -4,16 +4,30 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::ToolError;
+use crate::turn::ExternalIoMode;
 
 static SHARED: LazyLock<Result<reqwest::Client, String>> =
     LazyLock::new(|| builder().build().map_err(|error| ToolError::from(error).message().to_owned()));
 
-/// The client.
+/// The client, where the external I/O mode allows one.
 ///
 /// # Errors
-/// Fatal: it cannot be made here. There is no certificate to trust, for one.
-pub(super) fn shared() -> Result<&'static reqwest::Client, ToolError> {
+/// Fatal: it does not, or the client cannot be made here. There is no certificate to trust, for one.
+pub(crate) fn client(mode: ExternalIoMode) -> Result<&'static reqwest::Client, ToolError> {
+    check(mode)?;
     SHARED.as_ref().map_err(|why| ToolError::fatal(format!("no HTTP client can be made: {why}")))
+}
+
+/// Whether a call may reach out.
+///
+/// # Errors
+/// Fatal: it may not.
+pub(super) fn check(mode: ExternalIoMode) -> Result<(), ToolError> {
+    if mode.allows_io() {
+        return Ok(());
+    }
+    let mode = mode.as_str();
+    Err(ToolError::fatal(format!("the call may not reach out: its external I/O mode is `{mode}`")))
 }
 
 /// What all clients of tools have in common.

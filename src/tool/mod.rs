@@ -6,6 +6,7 @@
 //! | `approval` | `Approval`: which calls a person has to approve |
 //! | `function` | tools that are made at run time: a `Spec` and a closure |
 //! | `context` | `ToolContext`: what a tool is given beside its arguments |
+//! | `direct` | calls that code makes itself |
 //! | `environment` | what all calls of a process share: deps, cache, status |
 //! | `cache` | results and values that calls leave for others |
 //! | `retry` | `Retry`: how often a call is tried again, and when |
@@ -21,13 +22,14 @@
 mod approval;
 mod cache;
 mod context;
+mod direct;
 pub(crate) mod endpoint;
 mod environment;
 mod error;
 mod execute;
 mod finite;
 mod function;
-mod http;
+pub(crate) mod http;
 #[doc(hidden)]
 pub mod macro_support;
 mod output;
@@ -40,11 +42,14 @@ pub use approval::{Approval, Asks, Predicate};
 pub use cache::{Cache, ToolCache};
 pub(crate) use cache::{Redis, RedisSettings, Store};
 pub use context::{ToolContext, ToolContextBuilder};
+pub use direct::{Callee, DirectCall};
+pub(crate) use direct::{Caller, DirectArguments};
 pub use environment::{Deps, Environment, StatusSink};
 pub use error::{ErrorKind, ToolError};
 pub use execute::{Execution, execute};
 pub use function::FunctionTool;
 pub use output::Output;
+pub(crate) use registry::is_name as is_tool_name;
 pub use registry::{Pattern, Registered, Registry, RegistryError, Source};
 pub use retry::{Retry, RetryWait};
 pub use rust_decimal::Decimal;
@@ -62,6 +67,11 @@ use serde_json::Value;
 pub trait Tool: Send + Sync + 'static {
     /// What the tool is called, takes and needs. Asked once, when the tool is registered.
     fn spec(&self) -> Spec;
+
+    /// Its name, as [`Self::spec`] has it.
+    fn name(&self) -> String {
+        self.spec().name
+    }
 
     /// Runs the tool. `arguments` is an object that holds against the schema of [`Spec::parameters`].
     ///

@@ -32,7 +32,7 @@ impl Output {
     ///
     /// # Errors
     /// As [`Self::of`].
-    pub(super) fn take<T: Serialize>(value: T) -> Result<Self, ToolError> {
+    pub(crate) fn take<T: Serialize>(value: T) -> Result<Self, ToolError> {
         let output = Self::of(&value);
         if output.is_err() && finite::is_deep(&value) {
             // To drop it recurses as deeply as to write it: what it holds is lost, for else the stack would overflow,
@@ -58,6 +58,14 @@ impl Output {
     /// The canonical JSON, owned.
     pub fn into_json(self) -> String {
         self.0
+    }
+
+    /// The value as another type.
+    ///
+    /// # Errors
+    /// It cannot be read into that type.
+    pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&self.0)
     }
 
     /// The canonical JSON as a raw value.

@@ -235,7 +235,7 @@ fn compile(spec: &Spec, what: &'static str, schema: &Value) -> Result<jsonschema
     })
 }
 
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 

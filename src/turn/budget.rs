@@ -41,7 +41,7 @@ pub struct Budget {
     pub seconds: Option<u64>,
 }
 
-/// What a turn has used so far, steps read back from the log counted.
+/// What was used so far, steps read back from the log counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
     /// Replies of the model.
@@ -52,6 +52,32 @@ pub struct Used {
     pub tokens: Usage,
     /// What the calls cost.
     pub cost: Decimal,
+}
+
+impl Used {
+    /// A reply with this usage.
+    pub fn reply(tokens: Usage) -> Self {
+        Self { model_calls: 1, tokens, ..Self::default() }
+    }
+
+    /// So many calls, whose costs are not known yet.
+    pub fn calls(count: u32) -> Self {
+        Self { tool_calls: count, ..Self::default() }
+    }
+
+    /// What calls cost that are counted already.
+    pub fn cost(cost: Decimal) -> Self {
+        Self { cost, ..Self::default() }
+    }
+}
+
+impl std::ops::AddAssign for Used {
+    fn add_assign(&mut self, other: Self) {
+        self.model_calls = self.model_calls.saturating_add(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.tokens += other.tokens;
+        self.cost = self.cost.saturating_add(other.cost);
+    }
 }
 
 /// A cost as it is written: digits, and a point among them; at most 28 digits, which a decimal holds exactly.
@@ -76,6 +102,11 @@ impl Limits {
         Self { max_tool_calls: max, max_model_calls: None, max_tokens: None, max_cost: None }
     }
 
+    /// Any amount of everything.
+    pub fn none() -> Self {
+        Self::tool_calls(u32::MAX)
+    }
+
     /// The lower of these and a turn's own.
     #[must_use]
     pub fn within(self, budget: &Budget) -> Self {
@@ -92,43 +123,143 @@ impl Limits {
             max_cost: lower(self.max_cost, budget.cost),
         }
     }
+}
 
-    /// Why the model is not asked, if it is not: its budget of calls or tokens is used up.
-    pub(super) fn forbids_reply(&self, used: &Used) -> Option<Failure> {
-        if let Some(max) = self.max_model_calls.filter(|max| used.model_calls >= *max) {
+/// Where a turn's agent stands, or one that it has called: what each may use, and has used. What one that was called
+/// uses, its caller uses too.
+#[derive(Debug)]
+pub struct Ledger {
+    accounts: Vec<Account>,
+}
+
+/// One agent's.
+#[derive(Debug)]
+struct Account {
+    limits: Limits,
+    used: Used,
+    /// Whose it is, for a person.
+    whose: String,
+    caller: Option<usize>,
+}
+
+/// An account would be overdrawn: the agent whose it is ends with this.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Overdrawn {
+    /// Whose.
+    pub account: usize,
+    /// Why.
+    pub failure: Failure,
+}
+
+impl Ledger {
+    /// The account 0 of a turn's own agent.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            accounts: vec![Account { limits, used: Used::default(), whose: "the turn".into(), caller: None }],
+        }
+    }
+
+    /// The account of an agent that the owner of another calls.
+    pub fn open(&mut self, caller: usize, limits: Limits, whose: String) -> usize {
+        self.accounts.push(Account { limits, used: Used::default(), whose, caller: Some(caller) });
+        self.accounts.len() - 1
+    }
+
+    /// What was used on this account so far.
+    pub fn used(&self, account: usize) -> Used {
+        self.accounts.get(account).map(|account| account.used).unwrap_or_default()
+    }
+
+    /// Adds what is recorded, or cannot be helped any more, to the account and those of its callers.
+    pub fn add(&mut self, account: usize, used: Used) {
+        let mut next = Some(account);
+        while let Some(account) = next.and_then(|at| self.accounts.get_mut(at)) {
+            account.used += used;
+            next = account.caller;
+        }
+    }
+
+    /// Why the model is not asked, if it is not: somebody's budget of calls or tokens is used up.
+    ///
+    /// # Errors
+    /// Whose, and why.
+    pub fn check_reply(&self, account: usize) -> Result<(), Overdrawn> {
+        self.check(account, Account::forbids_reply)
+    }
+
+    /// Why the calls of a reply do not run, if they do not: how many they are, and what they cost at most. No tool
+    /// runs whose result no model could read.
+    ///
+    /// # Errors
+    /// Whose budget is too small, and why.
+    pub fn check_calls(
+        &self,
+        account: usize,
+        what: &str,
+        calls: u32,
+        cost: Decimal,
+    ) -> Result<(), Overdrawn> {
+        self.check(account, |account| {
+            account
+                .forbids_calls(what, calls)
+                .or_else(|| account.forbids_reply())
+                .or_else(|| account.forbids_cost(what, cost))
+        })
+    }
+
+    /// Why a call that code makes itself does not run, if it does not; no model reads its result.
+    ///
+    /// # Errors
+    /// Whose budget is too small, and why.
+    pub fn check_direct(&self, account: usize, what: &str, cost: Decimal) -> Result<(), Overdrawn> {
+        self.check(account, |account| {
+            account.forbids_calls(what, 1).or_else(|| account.forbids_cost(what, cost))
+        })
+    }
+
+    fn check(&self, account: usize, why: impl Fn(&Account) -> Option<Failure>) -> Result<(), Overdrawn> {
+        let mut next = Some(account);
+        while let Some((index, account)) = next.and_then(|at| Some((at, self.accounts.get(at)?))) {
+            if let Some(failure) = why(account) {
+                return Err(Overdrawn { account: index, failure });
+            }
+            next = account.caller;
+        }
+        Ok(())
+    }
+}
+
+impl Account {
+    fn forbids_reply(&self) -> Option<Failure> {
+        let Self { limits, used, whose, .. } = self;
+        if let Some(max) = limits.max_model_calls.filter(|max| used.model_calls >= *max) {
             let message = format!(
-                "the turn has made {} model calls, and may make {max} (model_calls)",
+                "{whose} has made {} model calls, and may make {max} (model_calls)",
                 used.model_calls
             );
             return Some(Failure::new(code::MODEL_CALL_LIMIT, message));
         }
         let tokens = used.tokens.total();
-        let max = self.max_tokens.filter(|max| tokens >= *max)?;
-        let message = format!("the turn has used {tokens} tokens, and may use {max} (tokens)");
+        let max = limits.max_tokens.filter(|max| tokens >= *max)?;
+        let message = format!("{whose} has used {tokens} tokens, and may use {max} (tokens)");
         Some(Failure::new(code::TOKEN_LIMIT, message))
     }
 
-    /// Why the calls of a reply do not run, if they do not. What they have used before, how many they are, and what
-    /// they cost at most. No tool runs whose result no model could read.
-    pub(super) fn forbids_calls(&self, used: &Used, calls: u32, cost: Decimal) -> Option<Failure> {
-        let total = used.tool_calls.saturating_add(calls);
-        if total > self.max_tool_calls {
-            let message = format!(
-                "reply m{} brings the turn to {total} tool calls, and it may make {} (tool_calls)",
-                used.model_calls.saturating_sub(1),
-                self.max_tool_calls
-            );
-            return Some(Failure::new(code::TOOL_CALL_LIMIT, message));
-        }
-        if let Some(failure) = self.forbids_reply(used) {
-            return Some(failure);
-        }
-        let total = used.cost.saturating_add(cost);
-        let max = self.max_cost.filter(|max| total > *max)?;
-        let message = format!(
-            "reply m{} brings what the turn costs to as much as {total}, and it may cost {max} (cost)",
-            used.model_calls.saturating_sub(1)
-        );
+    fn forbids_calls(&self, what: &str, calls: u32) -> Option<Failure> {
+        let total = self.used.tool_calls.saturating_add(calls);
+        let max = Some(self.limits.max_tool_calls).filter(|max| total > *max)?;
+        let whose = &self.whose;
+        let message =
+            format!("{what} brings {whose} to {total} tool calls, and it may make {max} (tool_calls)");
+        Some(Failure::new(code::TOOL_CALL_LIMIT, message))
+    }
+
+    fn forbids_cost(&self, what: &str, cost: Decimal) -> Option<Failure> {
+        let total = self.used.cost.saturating_add(cost);
+        let max = self.limits.max_cost.filter(|max| total > *max)?;
+        let whose = &self.whose;
+        let message =
+            format!("{what} brings what {whose} costs to as much as {total}, and it may cost {max} (cost)");
         Some(Failure::new(code::COST_LIMIT, message))
     }
 }
@@ -179,5 +310,84 @@ mod tests {
         let both = agent.within(&turn);
         assert_eq!((both.max_model_calls, both.max_tool_calls, both.max_tokens), (Some(5), 3, Some(100)));
         assert_eq!(both.max_cost, Some("0.5".parse().unwrap()));
+    }
+
+    fn ledger(change: impl Fn(&mut Limits)) -> Ledger {
+        let mut limits = Limits::tool_calls(32);
+        change(&mut limits);
+        Ledger::new(limits)
+    }
+
+    fn why(checked: Result<(), Overdrawn>) -> (String, String) {
+        let failure = checked.unwrap_err().failure;
+        (failure.code.into_owned(), failure.message)
+    }
+
+    #[test]
+    fn the_last_allowed_model_call_may_answer_and_may_not_call_what_no_model_would_read() {
+        let mut ledger = ledger(|limits| limits.max_model_calls = Some(2));
+        ledger.add(0, Used::reply(Usage::default()));
+        assert_eq!(ledger.check_calls(0, "reply m0", 1, Decimal::ZERO), Ok(()));
+        assert_eq!(ledger.check_reply(0), Ok(()));
+        ledger.add(0, Used::reply(Usage::default()));
+        let message = "the turn has made 2 model calls, and may make 2 (model_calls)".to_owned();
+        let expected = (code::MODEL_CALL_LIMIT.to_owned(), message);
+        assert_eq!(why(ledger.check_calls(0, "reply m1", 1, Decimal::ZERO)), expected);
+        assert_eq!(why(ledger.check_reply(0)), expected);
+        assert_eq!(ledger.check_direct(0, "the call x#0", Decimal::ZERO), Ok(()), "code reads its result");
+    }
+
+    #[test]
+    fn calls_beyond_the_tokens_do_not_run() {
+        let mut ledger = ledger(|limits| limits.max_tokens = Some(10));
+        ledger.add(0, Used::reply(Usage { input_tokens: 4, output_tokens: 5 }));
+        assert_eq!(ledger.check_calls(0, "reply m0", 1, Decimal::ZERO), Ok(()));
+        ledger.add(0, Used::reply(Usage { input_tokens: 0, output_tokens: 1 }));
+        let message = "the turn has used 10 tokens, and may use 10 (tokens)".to_owned();
+        assert_eq!(why(ledger.check_reply(0)), (code::TOKEN_LIMIT.into(), message));
+    }
+
+    #[test]
+    fn the_last_call_that_can_be_paid_runs_and_one_more_does_not() {
+        let mut ledger = ledger(|limits| limits.max_cost = Some("0.75".parse().unwrap()));
+        let quarter: Decimal = "0.25".parse().unwrap();
+        ledger.add(0, Used::cost(quarter));
+        assert_eq!(ledger.check_calls(0, "reply m1", 2, quarter + quarter), Ok(()));
+        ledger.add(0, Used::cost(quarter + quarter));
+        assert_eq!(ledger.check_calls(0, "reply m2", 1, Decimal::ZERO), Ok(()));
+        let message = "reply m3 brings what the turn costs to as much as 1.00, and it may cost 0.75 (cost)";
+        assert_eq!(
+            why(ledger.check_calls(0, "reply m3", 2, quarter)),
+            (code::COST_LIMIT.into(), message.into())
+        );
+        let most = ledger.check_direct(0, "x#0", Decimal::MAX);
+        assert_eq!(why(most).0, code::COST_LIMIT, "no cost is too large to be added");
+        ledger.add(0, Used::cost(Decimal::MAX));
+        assert_eq!(ledger.used(0).cost, Decimal::MAX);
+    }
+
+    #[test]
+    fn what_one_that_was_called_uses_its_callers_use_too_and_every_limit_holds() {
+        let mut ledger = ledger(|limits| limits.max_tool_calls = 3);
+        let own = ledger.open(0, Limits { max_model_calls: Some(1), ..Limits::none() }, "agent \"b\"".into());
+        let inner = ledger.open(own, Limits::none(), String::new());
+        ledger.add(inner, Used { cost: 1.into(), ..Used::calls(2) });
+        ledger.add(own, Used::reply(Usage { input_tokens: 3, output_tokens: 2 }));
+        assert_eq!((ledger.used(inner).tool_calls, ledger.used(inner).model_calls), (2, 0));
+        assert_eq!((ledger.used(own).tool_calls, ledger.used(own).model_calls), (2, 1));
+        assert_eq!(ledger.used(own), ledger.used(0));
+        assert_eq!(ledger.check_direct(inner, "x", Decimal::ZERO), Ok(()));
+        let Err(Overdrawn { account, failure }) = ledger.check_calls(inner, "reply m0", 2, Decimal::ZERO)
+        else {
+            panic!()
+        };
+        assert_eq!((account, failure.code.as_ref()), (own, code::MODEL_CALL_LIMIT));
+        assert_eq!(failure.message, "agent \"b\" has made 1 model calls, and may make 1 (model_calls)");
+        ledger.add(inner, Used::calls(1));
+        let Err(Overdrawn { account, failure }) = ledger.check_direct(inner, "x", Decimal::ZERO) else {
+            panic!()
+        };
+        assert_eq!((account, failure.code.as_ref()), (0, code::TOOL_CALL_LIMIT));
+        assert_eq!(failure.message, "x brings the turn to 4 tool calls, and it may make 3 (tool_calls)");
     }
 }

@@ -46,6 +46,16 @@ codes! {
     COST_LIMIT = "cost_limit";
     /// The turn ran for as long as it may.
     RUN_TIME_LIMIT = "run_time_limit";
+    /// The agent's code failed.
+    AGENT_ERROR = "agent_error";
+    /// The agent's code panicked.
+    AGENT_PANICKED = "agent_panicked";
+    /// A step of an agent's own returned an error.
+    STEP_ERROR = "step_error";
+    /// Two steps of an agent's own have one id.
+    DUPLICATE_STEP_ID = "duplicate_step_id";
+    /// Two calls run together under one id.
+    CONCURRENT_CALL_ID = "concurrent_call_id";
     /// A tool failed in a way that no retry can mend.
     TOOL_FATAL = "tool_fatal";
     /// The model failed.
@@ -70,6 +80,8 @@ codes! {
     INVALID_ARGUMENTS = "invalid_arguments";
     /// The reply was cut off at its token limit, so none of its calls ran.
     REPLY_TRUNCATED = "reply_truncated";
+    /// The call stands inside too many others.
+    CALL_DEPTH_LIMIT = "call_depth_limit";
     /// The tool is turned off.
     TOOL_DISABLED = "tool_disabled";
     /// The tool returned an error.

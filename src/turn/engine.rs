@@ -4,32 +4,23 @@
 //! engine cannot tell a step that ran from one that was read back from the log, which is why a rerun
 //! goes the way the first run went.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
-
-use rust_decimal::Decimal;
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::canonical::hash_of;
 use super::{
-    Arguments, CallResult, Definition, Failure, Hash, Limits, Message, Position, Reply, ReplyCall,
-    StopReason, ToolCall, Used, code,
+    Call, CallResult, Definition, Failure, Hash, Message, Position, Reply, ReplyCall, ToolCall, code,
 };
 
-/// What a turn starts from.
+/// What a loop starts from.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The agent's instructions.
     pub system: Option<String>,
-    /// The turn's input.
+    /// What is asked of it.
     pub input: Vec<Message>,
     /// The tools on offer, in the order of their registration.
     pub tools: Vec<Arc<Definition>>,
-    /// How much the turn may use.
-    pub limits: Limits,
-    /// What a call of each tool costs, where it costs anything.
-    pub costs: HashMap<String, Decimal>,
     /// What becomes of the turn when a tool fails.
     pub on_tool_error: OnToolError,
 }
@@ -60,74 +51,16 @@ impl OnToolError {
 pub enum Next {
     /// Get the model's reply to the transcript.
     Model {
-        /// Where the reply stands.
-        position: Position,
         /// The hash of the transcript.
         input: Hash,
     },
     /// Get the result of each call; they may run side by side.
     Calls(Vec<Call>),
-    /// The turn is over.
+    /// The loop is over.
     End(Outcome),
 }
 
-/// One call of a reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
-    /// Where the call stands.
-    pub position: Position,
-    /// The name, as the model wrote it.
-    pub name: String,
-    /// The arguments, as the raw text that the model wrote.
-    pub raw_arguments: String,
-    /// The hash of its arguments and of its tool's definition.
-    pub input: Hash,
-    /// Whether a tool of its name is offered.
-    pub offered: bool,
-    /// Whether it may run.
-    pub plan: CallPlan,
-}
-
-impl Call {
-    /// The hash of the canonical arguments, where they are an object.
-    pub fn arguments_hash(&self) -> Option<Hash> {
-        match &self.plan {
-            CallPlan::Run(arguments) => Some(Hash::of_bytes(arguments.canonical.as_bytes())),
-            CallPlan::Answer(_) => None,
-        }
-    }
-
-    /// What makes the call's input another one than that which was recorded, whose hash and, if it is known, whose
-    /// arguments' hash are these.
-    pub fn what_changed(&self, recorded: &Hash, arguments: Option<&Hash>) -> &'static str {
-        if !self.offered {
-            return "the tool is no longer offered";
-        }
-        let unknown =
-            Input { arguments: None, arguments_raw: Some(&self.raw_arguments), name: &self.name, tool: None };
-        if hash_of(&unknown) == *recorded {
-            return "the tool was not offered then, and is now";
-        }
-        match (arguments, self.arguments_hash()) {
-            (Some(then), Some(now)) if *then == now => {
-                "the description or the schema of the tool has changed"
-            }
-            (Some(_), _) => "the arguments have changed",
-            (None, _) => "the arguments, or the description or the schema of the tool, have changed",
-        }
-    }
-}
-
-/// Whether a call may run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallPlan {
-    /// Run the tool of this name, once the arguments hold against its schema.
-    Run(Arguments),
-    /// Run nothing; the model gets this failure as the result.
-    Answer(Failure),
-}
-
-/// How a turn ended.
+/// How a loop ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The model had its last word.
@@ -135,21 +68,18 @@ pub enum Outcome {
         /// That word.
         output: String,
     },
-    /// The turn failed for its own reasons.
+    /// It failed for its own reasons.
     Failed(Failure),
 }
 
-/// The loop's state: the transcript, its rolling hash, and what was used.
+/// The loop's state: the transcript and its rolling hash.
 #[derive(Debug)]
 pub struct Engine {
     tools: Vec<Arc<Definition>>,
-    limits: Limits,
     on_tool_error: OnToolError,
     messages: Vec<Message>,
     hash: Hash,
-    costs: HashMap<String, Decimal>,
     call_ids: HashSet<String>,
-    used: Used,
     state: State,
 }
 
@@ -161,17 +91,14 @@ enum State {
 }
 
 impl Engine {
-    /// A turn at its start.
+    /// A loop at its start.
     pub fn new(setup: Setup) -> Self {
         let mut engine = Self {
             tools: setup.tools,
-            limits: setup.limits,
             on_tool_error: setup.on_tool_error,
             messages: Vec::new(),
             hash: Hash::of_bytes(b""),
-            costs: setup.costs,
             call_ids: HashSet::new(),
-            used: Used::default(),
             state: State::Model,
         };
         let system = setup.system.map(|content| Message::System { content });
@@ -187,34 +114,14 @@ impl Engine {
     /// What to do next. Asked again before an answer was handed in, it says the same.
     pub fn next(&self) -> Next {
         match &self.state {
-            State::Model => {
-                Next::Model { position: Position::reply(self.used.model_calls), input: self.hash.clone() }
-            }
+            State::Model => Next::Model { input: self.hash.clone() },
             State::Calls(calls, _) => Next::Calls(calls.clone()),
             State::End(outcome) => Next::End(outcome.clone()),
         }
     }
 
-    /// Why the model must not be asked: the turn has used what it may. A reply that is recorded was allowed.
-    pub fn forbids_model(&self) -> Option<Failure> {
-        self.limits.forbids_reply(&self.used)
-    }
-
-    /// Hands in the model's reply.
-    pub fn reply(&mut self, reply: Reply) {
-        self.take(reply, false);
-    }
-
-    /// Hands in a reply whose calls have begun, in this run or an earlier one: they were within the limits then, and
-    /// whatever the limits are now, what is recorded counts.
-    pub fn reply_begun(&mut self, reply: Reply) {
-        self.take(reply, true);
-    }
-
-    fn take(&mut self, reply: Reply, begun: bool) {
-        let number = self.used.model_calls;
-        self.used.model_calls = number.saturating_add(1);
-        self.used.tokens += reply.usage;
+    /// Hands in the model's reply, which is the one with this number in its agent, from 0.
+    pub fn reply(&mut self, number: u32, reply: Reply) {
         let ids = self.ids_for(number, &reply.calls);
         self.push(Message::Assistant {
             content: reply.text.clone(),
@@ -231,18 +138,11 @@ impl Engine {
             self.state = State::End(Outcome::Completed { output });
             return;
         }
-        let asked = u32::try_from(reply.calls.len()).unwrap_or(u32::MAX);
-        let calls: Vec<Call> = (reply.calls.into_iter().enumerate())
-            .map(|(index, call)| self.plan(Position::call(number, index), call, reply.stop_reason))
+        let calls = (reply.calls.into_iter().enumerate())
+            .map(|(index, call)| {
+                Call::of_reply(Position::call(number, index), call, reply.stop_reason, &self.tools)
+            })
             .collect();
-        let runs = calls.iter().filter(|call| matches!(call.plan, CallPlan::Run(_)));
-        let costs = runs.filter_map(|call| self.costs.get(&call.name));
-        let cost = costs.fold(Decimal::ZERO, |sum, cost| sum.saturating_add(*cost));
-        if let Some(failure) = self.limits.forbids_calls(&self.used, asked, cost).filter(|_| !begun) {
-            self.state = State::End(Outcome::Failed(failure));
-            return;
-        }
-        self.used.tool_calls = self.used.tool_calls.saturating_add(asked);
         self.state = State::Calls(calls, ids);
     }
 
@@ -260,7 +160,6 @@ impl Engine {
             self.state = State::End(Outcome::Failed(failure.clone()));
         }
         for ((call, id), result) in calls.into_iter().zip(ids).zip(&results) {
-            self.used.cost = self.used.cost.saturating_add(result.cost);
             self.push(Message::Tool {
                 tool_call_id: id,
                 name: call.name,
@@ -270,12 +169,7 @@ impl Engine {
         }
     }
 
-    /// Adds what a call cost whose result is not handed in, because the turn ends.
-    pub fn pay(&mut self, cost: Decimal) {
-        self.used.cost = self.used.cost.saturating_add(cost);
-    }
-
-    /// Ends the turn from outside the loop: the model failed, or a record was made from another input.
+    /// Ends the loop from outside: the model failed.
     pub fn fail(&mut self, failure: Failure) {
         self.state = State::End(Outcome::Failed(failure));
     }
@@ -285,14 +179,14 @@ impl Engine {
         &self.messages
     }
 
+    /// The whole transcript.
+    pub fn into_messages(self) -> Vec<Message> {
+        self.messages
+    }
+
     /// The tools on offer.
     pub fn tools(&self) -> &[Arc<Definition>] {
         &self.tools
-    }
-
-    /// What was used so far.
-    pub fn used(&self) -> Used {
-        self.used
     }
 
     fn push(&mut self, message: Message) {
@@ -317,67 +211,17 @@ impl Engine {
         }
         ids
     }
+}
 
-    fn plan(&self, position: Position, call: ReplyCall, stop: StopReason) -> Call {
-        let tool = self.tools.iter().find(|tool| tool.name == call.name);
-        let plan = match (stop, tool) {
-            (StopReason::MaxTokens, _) => CallPlan::Answer(Failure::new(
-                code::REPLY_TRUNCATED,
-                "the reply was cut off at its token limit, so none of its calls ran; \
-                 reply again with fewer or shorter calls",
-            )),
-            (_, None) => CallPlan::Answer(self.unknown(&call.name)),
-            (_, Some(_)) => match Arguments::parse(&call.arguments) {
-                Ok(arguments) => CallPlan::Run(arguments),
-                Err(failure) => CallPlan::Answer(failure),
-            },
-        };
-        let input = call_input(&call, tool.map(|tool| &**tool), &plan);
-        let offered = tool.is_some();
-        Call { position, name: call.name, raw_arguments: call.arguments, input, offered, plan }
-    }
-
-    /// The exact text of specification P, "Unknown tool names".
-    fn unknown(&self, name: &str) -> Failure {
-        let name: String = name.chars().take(64).collect();
-        let available: Vec<_> = self.tools.iter().take(20).map(|tool| tool.name.as_str()).collect();
-        Failure::new(
-            code::UNKNOWN_TOOL,
-            format!("unknown tool '{name}'; available: {}", available.join(", ")),
-        )
-    }
+/// The hash of a transcript: what a reply to it is bound to.
+pub fn transcript_hash(messages: &[Message]) -> Hash {
+    messages.iter().fold(Hash::of_bytes(b""), |so_far, message| chain(&so_far, message))
 }
 
 /// The rolling hash of a transcript: the hash of `[HASH SO FAR, MESSAGE]`, starting from the hash of
 /// no bytes.
 fn chain(so_far: &Hash, message: &Message) -> Hash {
     hash_of(&(so_far, message))
-}
-
-/// What is hashed as a call's input: its arguments and the definition of its own tool, so that a changed tool which
-/// the turn never called does not matter.
-#[derive(Serialize)]
-struct Input<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments_raw: Option<&'a str>,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool: Option<&'a Hash>,
-}
-
-fn call_input(call: &ReplyCall, tool: Option<&Definition>, plan: &CallPlan) -> Hash {
-    let arguments = match plan {
-        CallPlan::Run(arguments) => serde_json::from_str(&arguments.canonical).ok(),
-        CallPlan::Answer(_) => None,
-    };
-    hash_of(&Input {
-        arguments,
-        arguments_raw: arguments.is_none().then_some(call.arguments.as_str()),
-        name: &call.name,
-        tool: tool.map(Definition::hash),
-    })
 }
 
 #[cfg(test)]

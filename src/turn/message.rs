@@ -1,6 +1,5 @@
 //! The transcript of a turn, and what a model replies.
 
-use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, Position};
@@ -129,16 +128,9 @@ pub struct CallResult {
     pub position: Position,
     /// Canonical JSON, or a failure.
     pub result: Result<String, Failure>,
-    /// What it cost.
-    pub cost: Decimal,
 }
 
 impl CallResult {
-    /// A result that cost nothing.
-    pub fn free(position: Position, result: Result<String, Failure>) -> Self {
-        Self { position, result, cost: Decimal::ZERO }
-    }
-
     /// What the model reads: a string as it is, any other value as its canonical JSON, a failure as
     /// its text (specification P, "A tool is an async function the model can call").
     pub fn text(&self) -> String {

@@ -7,11 +7,14 @@
 //! | --- | --- |
 //! | `id` | turn and session ids |
 //! | `position` | where a step stands in its turn |
+//! | `counters` | how steps are counted into positions |
 //! | `key` | the idempotency key of a step |
 //! | `canonical` | canonical JSON, and the hash of it |
 //! | `message` | the transcript and what a model replies |
 //! | `arguments` | what a model sent as a call's arguments, judged |
 //! | `definition` | what a model is told about a tool |
+//! | `call` | one call of a tool, judged before anything runs |
+//! | `effect` | what a step of an agent's own does to the world |
 //! | `step` | run, rerun, return or refuse: the answer for one step |
 //! | `engine` | the agent loop: call the model, call tools, finish |
 //! | `io_mode` | whether a tool may reach out |
@@ -20,9 +23,12 @@
 
 mod arguments;
 mod budget;
+mod call;
 pub mod canonical;
 pub mod code;
+mod counters;
 mod definition;
+mod effect;
 mod engine;
 mod id;
 mod io_mode;
@@ -33,16 +39,19 @@ mod step;
 
 pub use arguments::Arguments;
 pub(crate) use budget::exact_cost;
-pub use budget::{Budget, Limits, Used};
+pub use budget::{Budget, Ledger, Limits, Overdrawn, Used};
+pub use call::{Call, CallPlan};
 pub use canonical::Hash;
+pub use counters::Counters;
 pub use definition::Definition;
-pub use engine::{Call, CallPlan, Engine, Next, OnToolError, Outcome, Setup};
+pub use effect::StepEffect;
+pub use engine::{Engine, Next, OnToolError, Outcome, Setup, transcript_hash};
 pub use id::{InvalidId, SessionId, TurnId};
 pub use io_mode::ExternalIoMode;
 pub use key::IdempotencyKey;
 pub use message::{CallResult, Message, Reply, ReplyCall, StopReason, ToolCall, Usage};
 pub use position::Position;
-pub use step::{Decision, Recorded, decide};
+pub use step::{Decision, Recorded, decide, step_input};
 
 use std::borrow::Cow;
 

@@ -54,6 +54,17 @@ impl Position {
         Self(format!("tool_approval:{}#{count}", encode(name)).into())
     }
 
+    /// The question whether a call of the tool `name` under an id that the caller chose may run.
+    pub fn approval_with_id(name: &str, id: &str) -> Self {
+        Self(format!("tool_approval:{}#id={}", encode(name), encode(id)).into())
+    }
+
+    /// The `count`-th value, from 0, that agent code was given by this name (`now`, `random`, `uuid`): a durable step
+    /// whose id no code can choose.
+    pub fn value(name: &str, count: u32) -> Self {
+        Self(format!("step:{}#{count}", encode(name)).into())
+    }
+
     /// `child` inside the call or sub-agent at this position.
     #[must_use]
     pub fn child(&self, child: &Self) -> Self {
@@ -71,6 +82,11 @@ impl Position {
             Some(parent) => format!("{parent}/{reply}").into(),
             None => reply.into(),
         }))
+    }
+
+    /// The call or sub-agent that the position is inside of; none where it is directly inside the turn.
+    pub fn parent(&self) -> Option<&str> {
+        self.0.rsplit_once('/').map(|(parent, _)| parent)
     }
 
     /// The position as text.

@@ -1,9 +1,12 @@
 //! The answer for one step: return what is recorded, run it, run it again, or fail.
 //!
-//! Everything that must not be repeated silently passes here: model replies and tool calls today,
-//! direct calls, durable steps and sub-agents on the same function.
+//! Everything that must not be repeated silently passes here: model replies, calls of tools and agents, and the steps of
+//! an agent's own.
 
-use super::Hash;
+use serde::Serialize;
+
+use super::canonical::hash_of;
+use super::{Hash, Position};
 
 /// What the journal has at a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,17 @@ pub enum Decision<C> {
         /// The number of the attempt, from 1.
         attempt: u32,
     },
+}
+
+/// The hash of the input of a step of an agent's own, which stands there in its agent: all that can be known of what its
+/// code is made from.
+pub fn step_input(place: &Position) -> Hash {
+    hash_of(&Input { step: place })
+}
+
+#[derive(Serialize)]
+struct Input<'a> {
+    step: &'a Position,
 }
 
 /// Decides about the step whose input has the hash `input`.

@@ -9,10 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Agent, Config, McpServer, Problem, Switches};
+use super::steps::definition;
+use crate::agent;
+use crate::config::{AgentSpec, Config, McpServer, Problem, Switches};
 use crate::model::{Model, Script, Scripted};
-use crate::tool::{Pattern, Registered, Registry};
-use crate::turn::{Failure, Limits, OnToolError, code};
+use crate::tool::{Pattern, Registered, Registry, is_tool_name};
+use crate::turn::{Definition, Failure, Limits, OnToolError, code};
 
 /// A tool that needs a person's approval, offered where nobody can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,12 @@ pub(crate) struct BoundAgent {
     pub name: String,
     /// Its instructions.
     pub system: Option<String>,
+    /// What it does: the loop of model and tools, or code.
+    pub code: Arc<dyn agent::Agent>,
+    /// What another agent is told about it.
+    pub definition: Arc<Definition>,
+    /// The agents that it is offered.
+    pub sub_agents: Vec<String>,
     /// Its model.
     pub model: Arc<dyn Model>,
     /// The tools that it is offered.
@@ -82,8 +90,11 @@ pub(crate) struct Bound {
 /// The models that a program registered, by name.
 pub(crate) type Models = HashMap<String, Arc<dyn Model>>;
 
+/// The code of agents that are more than a model with tools, by name.
+pub(crate) type Codes = HashMap<String, Arc<dyn agent::Agent>>;
+
 /// Binds every agent; finds every problem and every refusal.
-pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bound {
+pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models, codes: &Codes) -> Bound {
     let mut bound = Bound::default();
     for (index, server) in config.mcp_servers.iter().enumerate() {
         bind_server(index, server, &mut bound);
@@ -118,10 +129,15 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models) -> Bou
             tool: tool.spec.name.clone(),
             source: tool.source.to_string(),
         }));
+        bound.problems.extend(check_sub_agents(index, agent, &tools, &names));
         match model(agent, models) {
             Ok(model) => {
+                let code = codes.get(&agent.name).cloned();
                 let agent = Arc::new(BoundAgent {
                     name: agent.name.clone(),
+                    code: code.unwrap_or_else(|| Arc::new(agent::ModelLoop)),
+                    definition: Arc::new(definition(&agent.name, agent.description.as_deref())),
+                    sub_agents: agent.sub_agents.clone(),
                     system: agent.system.clone(),
                     model,
                     tools,
@@ -157,6 +173,34 @@ pub(crate) fn check_switches(switches: &Switches, registry: &Registry, agents: &
     agents_off.chain(tools_off).collect()
 }
 
+/// What is wrong with the agents that one is offered like tools.
+fn check_sub_agents(
+    index: usize,
+    agent: &AgentSpec,
+    tools: &[Arc<Registered>],
+    names: &[String],
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (position, name) in agent.sub_agents.iter().enumerate() {
+        let problem = if !names.contains(name) {
+            format!("no agent is called {name:?}; there are {}", names.join(", "))
+        } else if !is_tool_name(name) {
+            format!(
+                "the agent {name:?} cannot be offered like a tool: its name is not one or more of A-Z a-z 0-9 _ -"
+            )
+        } else if tools.iter().any(|tool| tool.spec.name == *name) {
+            format!("the agent is offered a tool {name:?} too; the two need different names")
+        } else if agent.sub_agents.iter().take(position).any(|other| other == name) {
+            format!("the agent {name:?} is there twice")
+        } else {
+            continue;
+        };
+        let message = format!("agent {:?}: {problem}", agent.name);
+        problems.push(Problem::field(format!("agents[{index}].sub_agents[{position}]"), message));
+    }
+    problems
+}
+
 fn bind_server(index: usize, server: &McpServer, bound: &mut Bound) {
     if server.requires_approval.is_empty() {
         bound.problems.push(Problem::field(
@@ -179,7 +223,7 @@ fn known_tools(registry: &Registry) -> String {
     }
 }
 
-fn model(agent: &Agent, models: &Models) -> Result<Arc<dyn Model>, (&'static str, String)> {
+fn model(agent: &AgentSpec, models: &Models) -> Result<Arc<dyn Model>, (&'static str, String)> {
     if let Some(model) = models.get(&agent.model) {
         return Ok(Arc::clone(model));
     }
@@ -195,7 +239,7 @@ fn model(agent: &Agent, models: &Models) -> Result<Arc<dyn Model>, (&'static str
 }
 
 impl BoundAgent {
-    /// The tools that a turn is offered: those that it names, else the agent's own.
+    /// The tools that a turn names.
     ///
     /// # Errors
     /// `tool_registration_error`: a named tool is not registered, not allowed to the agent's turns, or
@@ -203,11 +247,8 @@ impl BoundAgent {
     pub(super) fn offer(
         &self,
         registry: &Registry,
-        named: Option<&[String]>,
+        named: &[String],
     ) -> Result<Vec<Arc<Registered>>, Failure> {
-        let Some(named) = named else {
-            return Ok(self.tools.clone());
-        };
         let refuse = |name: &str, why: &str| {
             let name: String = name.chars().take(64).collect();
             Failure::new(

@@ -7,7 +7,7 @@
 //! | `supervisor` | partitions, drain: which turn runs when |
 //! | `lanes` | a session's turns one after the other |
 //! | `driver` | one turn, from its record to its end |
-//! | `call` | the calls of one reply |
+//! | `steps` | the steps of a turn, on one primitive: replies, calls, an agent's own |
 //! | `cancels` | which turns are to be cancelled |
 //! | `outbox` | results and dead letters |
 //! | `status` | what tools tell of themselves |
@@ -16,7 +16,6 @@
 //! | `simulation` | takeovers, simulated: tests |
 
 pub(crate) mod bind;
-mod call;
 mod cancels;
 mod driver;
 mod lanes;
@@ -25,6 +24,7 @@ mod outbox;
 #[cfg(test)]
 mod simulation;
 mod status;
+mod steps;
 mod supervisor;
 pub(crate) mod switches;
 

@@ -21,7 +21,7 @@ use crate::record::{Identity, TurnResult, dead_letter, read_turn};
 use crate::tool::{Environment, Registry};
 
 /// A worker for one record at a time, whose log is given to it.
-pub(crate) struct Offline(Shared);
+pub(crate) struct Offline(Arc<Shared>);
 
 /// What went out, over all workers.
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Offline {
         sent: Arc<Sent>,
     ) -> Self {
         let topics = Topics::default();
-        Self(Shared {
+        Self(Arc::new(Shared {
             agents,
             registry,
             environment,
@@ -86,7 +86,7 @@ impl Offline {
             max_redeliveries: config::Worker::default().max_redeliveries.get(),
             step_boundary_durability: true,
             clock: now_ms,
-        })
+        }))
     }
 
     /// Handles the record with this value at this offset, until it is finished.
@@ -145,7 +145,7 @@ pub(super) enum Delivered {
 
 /// A worker comes up, restores the partition from a log and is given a record.
 pub(super) async fn deliver(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     log: Arc<dyn Log>,
     watermark: i64,
     job: Job,

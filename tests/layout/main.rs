@@ -44,6 +44,7 @@ const RULES: &[Rule] = &[
     Rule { folder: "turn", only: &["turn"], never: IMPURE },
     Rule { folder: "record", only: &["turn", "record"], never: IMPURE },
     Rule { folder: "tool", only: &["turn", "tool", "metrics", "retry"], never: ABOVE },
+    Rule { folder: "agent", only: &["turn", "tool", "agent", "config"], never: ABOVE },
     Rule { folder: "model", only: &[], never: ABOVE },
     Rule { folder: "journal", only: &[], never: ABOVE },
     Rule { folder: "kafka", only: &[], never: ABOVE },

@@ -56,6 +56,11 @@ def positions():
         ({"once": "once:greet"}, "once:once%3Agreet"),
         ({"approval": ["refund", 0]}, "tool_approval:refund#0"),
         ({"approval": ["refund", 3]}, "tool_approval:refund#3"),
+        ({"approval_with_id": ["refund", "order-9"]}, "tool_approval:refund#id=order-9"),
+        # What code is given by the runtime: no id of its own can stand there.
+        ({"value": ["now", 0]}, "step:now#0"),
+        ({"value": ["uuid", 11]}, "step:uuid#11"),
+        ({"step": "now#0"}, "step:now%230"),
         ({"child": [{"call": [0, 1]}, {"direct": ["lookup", 0]}]}, "m0.c1/lookup#0"),
         ({"child": [{"direct": ["helper", 0]}, {"reply": 0}]}, "helper#0/m0"),
         ({"child": [{"child": [{"call": [0, 0]}, {"call": [2, 5]}]}, {"step": "a/b"}]},
@@ -73,6 +78,7 @@ def positions():
             ({"step": text}, f"step:{name(text)}"),
             ({"once": text}, f"once:{name(text)}"),
             ({"approval": [text, 0]}, f"tool_approval:{name(text)}#0"),
+            ({"approval_with_id": ["t", text]}, f"tool_approval:t#id={name(text)}"),
         ]
     return [{"make": make, "position": text} for make, text in by_hand + encoded]
 
@@ -359,8 +365,18 @@ def record_keys():
         event("turn:end", "s%201/agent.turns:3:9@42", **{**ids, "turn_id": "agent.turns:3:9", "turn_status": "dead_letter"}),
         event("turn:end", f"{hashed}@7", **long),
         event("turn:start", f"{hashed}/turn:start@7", **long),
+        event("step", "s%201/t-1/step:charge@42", **ids, position="step:charge",
+              idempotency_key="s%201/t-1/step:charge"),
         event("tool:start", "sha256:ab@7", **{**long, "position": "m0.c0", "idempotency_key": "sha256:ab"}),
     ]
+
+
+# Steps of an agent's own: where one stands in its agent, and the hash of its input.
+
+def steps():
+    places = [({"step": "charge"}, "step:charge"), ({"once": "greet"}, "once:greet"), ({"step": "a/b ü"}, "step:a%2Fb%20%C3%BC"),
+              ({"value": ["now", 0]}, "step:now#0")]
+    return [{"make": make, "input": sha256(dumps({"step": place}))} for make, place in places]
 
 
 def write(file, **content):
@@ -376,3 +392,4 @@ if __name__ == "__main__":
     write("canonical.json", **canonical())
     write("transcripts.json", transcripts=transcripts())
     write("record_keys.json", record_keys=record_keys())
+    write("steps.json", steps=steps())

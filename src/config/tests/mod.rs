@@ -135,7 +135,7 @@ fn every_field() {
     assert_eq!(config.worker.drain_timeout, Duration::from_secs(90));
     assert_eq!(config.admin.listen.port(), 9464);
     assert!(config.tools.samples);
-    assert_eq!(config.agents[0], Agent::new("one", "scripted"));
+    assert_eq!(config.agents[0], AgentSpec::new("one", "scripted"));
     assert_eq!(config.agents[1].tools, [Pattern::new("echo"), Pattern::new("github__*")]);
     assert_eq!(config.agents[1].script.as_deref(), Some(folder.0.path().join("script.json").as_path()));
     let limits = config.agents[1].limits();

@@ -27,8 +27,8 @@ fn unknown_fields() {
              `agents`, `http_tools`, `mcp_servers`",
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
              `drain_timeout`, `delivery`, `step_boundary_durability`, `max_redeliveries`",
-            "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `system`, `model`, `tools`, \
-             `turn_tools`, `max_tool_calls`, `max_model_calls`, `max_tokens`, `max_cost`, `max_run_time`, `on_tool_error`, `max_duration`, `script`",
+            "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `description`, `system`, `model`, `tools`, \
+             `turn_tools`, `sub_agents`, `max_tool_calls`, `max_model_calls`, `max_tokens`, `max_cost`, `max_run_time`, `on_tool_error`, `max_duration`, `script`",
         ]
     );
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::Agent;
+use super::super::AgentSpec;
 use super::{load_text, problems};
 use crate::tool::Pattern;
 
@@ -41,7 +41,7 @@ fn the_environment_overrides_the_file() {
     assert_eq!(config.agents[0].tools, [Pattern::new("x"), Pattern::new("1")]);
     assert_eq!(config.agents[1].tools, [Pattern::new("echo"), Pattern::new("add")]);
     assert_eq!(config.agents[1].max_tool_calls.get(), 16);
-    assert_eq!(config.agents[2], Agent::new("c", "scripted"));
+    assert_eq!(config.agents[2], AgentSpec::new("c", "scripted"));
     assert_eq!(loaded.line_of("agents[0].name"), Some(8));
     assert_eq!(loaded.line_of("agents[0].model"), None);
 }

@@ -2,14 +2,14 @@
 
 use super::*;
 
-impl Run<'_> {
+impl Run {
     /// Records what the turn answers once everything that it was made from is on the log, then publishes it.
     pub(super) async fn answer(
-        mut self,
+        self,
         answer: Result<String, Failure>,
         usage: ResultUsage,
     ) -> Result<Done, Halt> {
-        self.settle().await?;
+        self.writer.settle().await?;
         let mut answer = answer;
         let mut event = self.event(EventType::TurnOutput);
         event.usage = Some(usage);
@@ -27,12 +27,12 @@ impl Run<'_> {
 
     /// Publishes what the turn answers. A poisoned turn's record goes to the dead letters too.
     pub(super) async fn publish(
-        mut self,
+        self,
         answer: Result<String, Failure>,
         usage: ResultUsage,
     ) -> Result<Done, Halt> {
         // Before the result is made: it says where the events are.
-        self.confirm().await?;
+        self.writer.confirm().await?;
         let result = self.result(&answer, usage);
         let mut end = self.event(EventType::TurnEnd);
         end.input_offset = Some(self.record.offset);
@@ -56,7 +56,7 @@ impl Run<'_> {
     /// so. Where nothing of the turn is recorded, its end is recorded under an id made from its offset, so that the
     /// turn id stays free for a record that mends it; a turn that has steps has ended, or its keys could carry
     /// other inputs.
-    pub(super) async fn bury(mut self, failure: &Failure, answer: bool) -> Result<Done, Halt> {
+    pub(super) async fn bury(self, failure: &Failure, answer: bool) -> Result<Done, Halt> {
         let failure = &short(failure);
         tracing::warn!(
             topic = self.shared.turns_topic,
@@ -64,7 +64,7 @@ impl Run<'_> {
             error = failure.for_operator(),
             "dead letter"
         );
-        self.confirm().await?;
+        self.writer.confirm().await?;
         let result = answer.then(|| self.result(&Err(failure.clone()), ResultUsage::default()));
         let last = Last { dead_letter: Some(failure), result: result.as_ref() };
         let Record { partition, offset, .. } = self.record;
@@ -95,15 +95,15 @@ impl Run<'_> {
 
     /// All events are confirmed; now what is published, then `turn:end` confirmed (rule 16), or all of it in one
     /// transaction (rule 25).
-    async fn end(&mut self, last: &Last<'_>, end: StepEvent) -> Result<(), Halt> {
+    async fn end(&self, last: &Last<'_>, end: StepEvent) -> Result<(), Halt> {
         let outbox = &self.shared.outbox;
         if let Some(transactions) = &self.transactions {
-            let end = self.journal.record(end)?;
+            let end = self.writer.journal.record(end)?;
             outbox.commit(transactions, &self.record, last, end).await?;
         } else {
             outbox.publish(&self.record, last).await?;
             self.append(end).await?;
-            self.confirm().await?;
+            self.writer.confirm().await?;
         }
         if let Some(failure) = last.dead_letter {
             metrics().dead_letters.with_label_values(&[failure.code.as_ref()]).inc();
@@ -112,7 +112,7 @@ impl Run<'_> {
     }
 
     fn result(&self, answer: &Result<String, Failure>, usage: ResultUsage) -> TurnResult {
-        let span = self.first_offset.zip(self.last_offset);
+        let span = self.writer.span();
         TurnResult {
             turn_id: self.identity.turn.clone(),
             session_id: self.identity.session.clone(),
@@ -122,7 +122,7 @@ impl Run<'_> {
             error: answer.as_ref().err().cloned().map(Failure::without_detail),
             usage,
             events: span.map(|(first_offset, last_offset)| EventSpan {
-                partition: self.journal.partition(),
+                partition: self.writer.journal.partition(),
                 first_offset,
                 last_offset,
             }),

@@ -97,6 +97,9 @@ impl Process {
         };
         let agent = BoundAgent {
             name: "a".into(),
+            code: Arc::new(crate::agent::ModelLoop),
+            definition: Arc::new(crate::worker::steps::definition("a", None)),
+            sub_agents: Vec::new(),
             system: None,
             model: Arc::new(outside.clone()),
             tools: TOOLS.iter().cloned().collect(),

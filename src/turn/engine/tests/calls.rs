@@ -53,7 +53,7 @@ fn unknown_and_known_tools_of_one_reply_stand_side_by_side() {
     assert_eq!(answer(&calls[2]).code, code::INVALID_ARGUMENTS);
     assert_eq!(calls[3].plan, CallPlan::Run(Arguments { canonical: "{}".into() }));
     ok(&mut engine);
-    assert_eq!(asked(&engine).0, "m1");
+    assert_eq!(engine.asked().0, 1);
     assert_eq!(engine.used().tool_calls, 4, "the refused calls count");
 }
 
@@ -95,7 +95,7 @@ fn a_reply_that_was_cut_off_runs_none_of_its_calls() {
         assert!(answer(&call).message.contains("token limit"));
     }
     ok(&mut engine);
-    assert_eq!(asked(&engine).0, "m1", "the model is told, and the turn goes on");
+    assert_eq!(engine.asked().0, 1, "the model is told, and the turn goes on");
     assert_eq!(engine.used().tool_calls, 3);
 }
 
@@ -134,7 +134,7 @@ fn an_own_id_that_the_provider_has_used_is_still_unique() {
 fn ids_differ_from_those_of_the_conversation_that_came_as_input() {
     let call = |id: &str| ToolCall { id: id.into(), name: "echo".into(), arguments: "{}".into() };
     let past = Message::Assistant { content: None, tool_calls: vec![call("m0.c0"), call("x")] };
-    let mut engine = Engine::new(Setup { input: vec![past], ..setup(&["echo"], 8) });
+    let mut engine = Loop::new(Setup { input: vec![past], ..setup(&["echo"]) }, Limits::tool_calls(8));
     engine.reply(asks(vec![super::call(None, "echo", ""), super::call(Some("x"), "echo", "")]));
     assert_eq!(ids(&engine), ["m0.c0", "x", "m0.c0'", "m0.c1"]);
 }
@@ -167,7 +167,7 @@ fn a_text_reaches_the_model_as_it_is_and_anything_else_as_json() {
         ("18446744073709551616", "18446744073709551616"),
     ];
     for (json, expected) in cases {
-        let result = CallResult::free(Position::call(0, 0), Ok(json.into()));
+        let result = CallResult { position: Position::call(0, 0), result: Ok(json.into()) };
         assert_eq!(result.text(), expected);
     }
 }
@@ -186,12 +186,13 @@ fn a_failed_tool_fails_the_turn_where_the_agent_says_so_and_what_the_model_gets_
         (code::POISON, true, true),
     ] {
         for (what, ends) in [(OnToolError::TellModel, tells), (OnToolError::FailTurn, fails)] {
-            let mut engine = Engine::new(Setup { on_tool_error: what, ..setup(&["echo"], 32) });
+            let mut engine =
+                Loop::new(Setup { on_tool_error: what, ..setup(&["echo"]) }, Limits::tool_calls(32));
             engine.reply(asks_for(&["echo", "echo"]));
             let failure = Failure::new(code, "it failed");
             engine.results(vec![
-                CallResult::free(Position::call(0, 0), Ok("1".into())),
-                CallResult::free(Position::call(0, 1), Err(failure.clone())),
+                CallResult { position: Position::call(0, 0), result: Ok("1".into()) },
+                CallResult { position: Position::call(0, 1), result: Err(failure.clone()) },
             ]);
             let ended = matches!(engine.next(), Next::End(Outcome::Failed(why)) if why == failure);
             assert_eq!(ended, ends, "{code} under {what:?}");
@@ -203,10 +204,12 @@ fn a_failed_tool_fails_the_turn_where_the_agent_says_so_and_what_the_model_gets_
 fn a_poisoned_record_is_one_whatever_else_failed() {
     for what in [OnToolError::TellModel, OnToolError::FailTurn] {
         for other in [code::TOOL_ERROR, code::TOOL_FATAL] {
-            let mut engine = Engine::new(Setup { on_tool_error: what, ..setup(&["echo"], 32) });
+            let mut engine =
+                Loop::new(Setup { on_tool_error: what, ..setup(&["echo"]) }, Limits::tool_calls(32));
             engine.reply(asks_for(&["echo", "echo", "echo"]));
-            let failed = |index: usize, code: &'static str| {
-                CallResult::free(Position::call(0, index), Err(Failure::new(code, "it failed")))
+            let failed = |index: usize, code: &'static str| CallResult {
+                position: Position::call(0, index),
+                result: Err(Failure::new(code, "it failed")),
             };
             engine.results(vec![failed(0, other), failed(1, code::POISON), failed(2, other)]);
             let Next::End(Outcome::Failed(failure)) = engine.next() else { panic!("{other} under {what:?}") };

@@ -5,15 +5,15 @@ use serde_json::json;
 
 /// The transcript's hash after one call of `echo` and its result.
 fn after_one_call(setup: Setup, reply: Reply, result: &str) -> Hash {
-    let mut engine = Engine::new(setup);
+    let mut engine = Loop::new(setup, Limits::tool_calls(8));
     engine.reply(reply);
     hand_in(&mut engine, |_| Ok(result.into()));
-    asked(&engine).1
+    engine.asked().1
 }
 
 #[test]
 fn a_reply_is_bound_to_everything_that_was_said() {
-    let base = setup(&["echo"], 8);
+    let base = setup(&["echo"]);
     let reply = || asks(vec![call(Some("id"), "echo", "{}")]);
     let before = after_one_call(base.clone(), reply(), "1");
     let other_input = vec![Message::User { content: "go!".into() }];
@@ -35,14 +35,14 @@ fn a_reply_is_bound_to_everything_that_was_said() {
 }
 
 #[test]
-fn a_reply_is_not_bound_to_the_offered_tools_the_limits_or_the_usage() {
+fn a_reply_is_not_bound_to_the_offered_tools_or_the_usage() {
     let reply = |usage| Reply { usage, ..asks(vec![call(Some("id"), "echo", "{}")]) };
     let usage = Usage { input_tokens: 1, output_tokens: 2 };
     let changed = Arc::new(Definition::new("echo", "Changed.", json!({"type": "object", "x": 1})));
     let tools = vec![tool("more"), changed];
     assert_eq!(
-        after_one_call(setup(&["echo"], 8), reply(Usage::default()), "1"),
-        after_one_call(Setup { tools, ..setup(&[], 9) }, reply(usage), "1"),
+        after_one_call(setup(&["echo"]), reply(Usage::default()), "1"),
+        after_one_call(Setup { tools, ..setup(&[]) }, reply(usage), "1"),
     );
 }
 
@@ -52,13 +52,13 @@ fn a_failed_and_a_good_result_of_one_text_differ() {
         let mut engine = engine(&["echo"], 8);
         engine.reply(asks_for(&["echo"]));
         hand_in(&mut engine, |_| result());
-        asked(&engine).1
+        engine.asked().1
     };
     assert_ne!(after(|| Ok("\"x\"".into())), after(|| Err(Failure::new(code::TOOL_ERROR, "x"))),);
 }
 
 fn input(tools: Vec<Arc<Definition>>, call: ReplyCall) -> Hash {
-    let mut engine = Engine::new(Setup { tools, ..setup(&[], 8) });
+    let mut engine = Loop::new(Setup { tools, ..setup(&[]) }, Limits::tool_calls(8));
     engine.reply(asks(vec![call]));
     calls(&engine)[0].input.clone()
 }

@@ -1,30 +1,94 @@
-//! The loop, played by hand.
+//! The loop, played by hand, with the account of its agent beside it.
 
-mod budget;
 mod calls;
 mod hashes;
 mod property;
 
+use std::ops::Deref;
+
+use rust_decimal::Decimal;
+
 use super::*;
-use crate::turn::Usage;
+use crate::turn::{Arguments, CallPlan, Ledger, Limits, StopReason, Usage, Used};
+
+/// A loop and its agent's account, as a worker has them.
+struct Loop {
+    engine: Engine,
+    ledger: Ledger,
+    replies: u32,
+    /// What a call of the tool `paid` costs.
+    price: Decimal,
+}
+
+impl Deref for Loop {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Loop {
+    fn new(setup: Setup, limits: Limits) -> Self {
+        Self {
+            engine: Engine::new(setup),
+            ledger: Ledger::new(limits),
+            replies: 0,
+            price: "0.25".parse().unwrap(),
+        }
+    }
+
+    fn used(&self) -> Used {
+        self.ledger.used(0)
+    }
+
+    /// The number of the reply that comes next, and the hash of what it answers.
+    fn asked(&self) -> (u32, Hash) {
+        match self.next() {
+            Next::Model { input } => (self.replies, input),
+            other => panic!("expected a question to the model, got {other:?}"),
+        }
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        let number = self.replies;
+        self.replies += 1;
+        self.ledger.add(0, Used::reply(reply.usage));
+        self.engine.reply(number, reply);
+        let Next::Calls(calls) = self.engine.next() else { return };
+        let paid = |call: &&Call| call.name == "paid" && matches!(call.plan, CallPlan::Run(_));
+        let cost = calls.iter().filter(paid).fold(Decimal::ZERO, |sum, _| sum.saturating_add(self.price));
+        let count = u32::try_from(calls.len()).unwrap();
+        match self.ledger.check_calls(0, &format!("reply m{number}"), count, cost) {
+            Ok(()) => self.ledger.add(0, Used::calls(count)),
+            Err(overdrawn) => self.engine.fail(overdrawn.failure),
+        }
+    }
+
+    fn results(&mut self, results: Vec<CallResult>) {
+        self.engine.results(results);
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.engine.fail(failure);
+    }
+}
 
 fn tool(name: &str) -> Arc<Definition> {
     Arc::new(Definition::new(name, "A tool.", serde_json::json!({"type": "object"})))
 }
 
-fn setup(tools: &[&str], max_tool_calls: u32) -> Setup {
+fn setup(tools: &[&str]) -> Setup {
     Setup {
         system: Some("You help.".into()),
         input: vec![Message::User { content: "go".into() }],
         tools: tools.iter().map(|name| tool(name)).collect(),
-        limits: Limits::tool_calls(max_tool_calls),
-        costs: HashMap::new(),
         on_tool_error: OnToolError::TellModel,
     }
 }
 
-fn engine(tools: &[&str], max_tool_calls: u32) -> Engine {
-    Engine::new(setup(tools, max_tool_calls))
+fn engine(tools: &[&str], max_tool_calls: u32) -> Loop {
+    Loop::new(setup(tools), Limits::tool_calls(max_tool_calls))
 }
 
 fn text(text: &str) -> Reply {
@@ -58,13 +122,6 @@ fn outcome(engine: &Engine) -> Outcome {
     }
 }
 
-fn asked(engine: &Engine) -> (String, Hash) {
-    match engine.next() {
-        Next::Model { position, input } => (position.to_string(), input),
-        other => panic!("expected a question to the model, got {other:?}"),
-    }
-}
-
 fn answer(call: &Call) -> &Failure {
     match &call.plan {
         CallPlan::Answer(failure) => failure,
@@ -73,7 +130,7 @@ fn answer(call: &Call) -> &Failure {
 }
 
 /// Hands in one result for each call: what `result` says, or the failure that the engine planned.
-fn hand_in(engine: &mut Engine, result: impl Fn(usize) -> Result<String, Failure>) {
+fn hand_in(engine: &mut Loop, result: impl Fn(usize) -> Result<String, Failure>) {
     let results = (calls(engine).into_iter().enumerate())
         .map(|(index, call)| CallResult {
             result: match call.plan {
@@ -81,13 +138,12 @@ fn hand_in(engine: &mut Engine, result: impl Fn(usize) -> Result<String, Failure
                 CallPlan::Answer(failure) => Err(failure),
             },
             position: call.position,
-            cost: Decimal::ZERO,
         })
         .collect();
     engine.results(results);
 }
 
-fn ok(engine: &mut Engine) {
+fn ok(engine: &mut Loop) {
     hand_in(engine, |_| Ok("null".into()));
 }
 
@@ -102,18 +158,18 @@ fn a_reply_without_calls_is_the_last_word() {
 #[test]
 fn it_asks_the_same_until_it_is_answered() {
     let mut engine = engine(&["echo"], 8);
-    let first = asked(&engine);
-    assert_eq!(first, asked(&engine));
+    let first = engine.asked();
+    assert_eq!(first, engine.asked());
     // An answer to a question that was not asked changes nothing.
-    engine.results(vec![CallResult::free(Position::call(0, 0), Ok("1".into()))]);
-    assert_eq!(first, asked(&engine));
+    engine.results(vec![CallResult { position: Position::call(0, 0), result: Ok("1".into()) }]);
+    assert_eq!(first, engine.asked());
 
     engine.reply(asks_for(&["echo", "nope"]));
     assert_eq!(calls(&engine), calls(&engine));
     ok(&mut engine);
-    let second = asked(&engine);
-    assert_eq!(second, asked(&engine));
-    assert_eq!((first.0.as_str(), second.0.as_str()), ("m0", "m1"));
+    let second = engine.asked();
+    assert_eq!(second, engine.asked());
+    assert_eq!((first.0, second.0), (0, 1));
     assert_ne!(first.1, second.1);
 
     engine.reply(text("done"));
@@ -195,7 +251,7 @@ fn every_other_failure_goes_back_to_the_model() {
         let mut engine = engine(&["echo"], 3);
         engine.reply(asks(vec![call(Some("id"), "echo", "")]));
         hand_in(&mut engine, |_| Err(Failure::new(code, "the reason")));
-        assert_eq!(asked(&engine).0, "m1", "{code}");
+        assert_eq!(engine.asked().0, 1, "{code}");
         let expected = Message::Tool {
             tool_call_id: "id".into(),
             name: "echo".into(),

@@ -56,7 +56,7 @@ fn any_outcomes() -> impl Strategy<Value = Outcomes> {
 }
 
 /// Plays the replies, then one without calls; returns everything that the engine said, and the engine.
-fn play(script: &[(Reply, Outcomes)], strict: bool) -> (Vec<String>, Engine) {
+fn play(script: &[(Reply, Outcomes)], strict: bool) -> (Vec<String>, Loop) {
     let mut engine = engine(&["echo", "add"], MAX_CALLS);
     let mut said = Vec::new();
     let mut replies = script.iter();
@@ -77,8 +77,7 @@ fn play(script: &[(Reply, Outcomes)], strict: bool) -> (Vec<String>, Engine) {
                     given.resize(calls.len(), Ok("null".into()));
                 }
                 let results = calls.iter().map(|call| call.position.clone()).cycle().zip(given);
-                engine
-                    .results(results.map(|(position, result)| CallResult::free(position, result)).collect());
+                engine.results(results.map(|(position, result)| CallResult { position, result }).collect());
             }
             Next::End(_) => return (said, engine),
         }

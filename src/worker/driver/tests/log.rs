@@ -12,8 +12,8 @@ use super::*;
 /// What the events of one turn say, but for those that a worker wrote after another had claimed the partition.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The numbers of the recorded replies, in order.
-    pub replies: Vec<u32>,
+    /// The recorded replies, in order: the position of each, and which reply of which agent it is.
+    pub replies: Vec<(String, String)>,
     /// The keys of calls with a result, those that never started too.
     pub results: Vec<String>,
     /// The last attempt that started, by key.
@@ -27,6 +27,19 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// The replies by agent and number, in order.
+    pub(super) fn said(&self) -> Vec<&str> {
+        self.replies.iter().map(|(_, reply)| reply.as_str()).collect()
+    }
+
+    /// Whether what is at this key is recorded, or inside of what is.
+    pub(super) fn has(&self, key: &str) -> bool {
+        let inside =
+            |outer: &String| key.strip_prefix(outer.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        let reply = |(position, _): &(String, String)| key == format!("{KEY}/{position}");
+        self.results.iter().any(|result| result == key || inside(result)) || self.replies.iter().any(reply)
+    }
+
     pub(super) fn of(events: &[StepEvent]) -> Self {
         let mut facts = Self::default();
         let mut contents = std::collections::HashSet::new();
@@ -43,9 +56,20 @@ impl Facts {
                 assert_eq!(key, format!("{KEY}/{position}"), "a key is its position's");
             }
             match event.kind {
-                EventType::ModelReply => facts.replies.push(position[1..].parse().unwrap()),
-                EventType::ToolStart => drop(facts.starts.insert(key, event.attempt.unwrap())),
+                EventType::ModelReply => {
+                    let number = position.rsplit('m').next().unwrap();
+                    facts
+                        .replies
+                        .push((position.clone(), format!("{} {number}", event.agent.as_ref().unwrap())));
+                }
+                EventType::ToolStart => {
+                    facts.starts.insert(key, event.attempt.unwrap());
+                }
                 EventType::ToolResult => facts.results.push(key),
+                EventType::Step if event.status.is_none() => {
+                    facts.starts.insert(key, event.attempt.unwrap());
+                }
+                EventType::Step => facts.results.push(key),
                 EventType::TurnOutput => {
                     facts.outputs += 1;
                     facts.output = Some(offset);
@@ -53,9 +77,12 @@ impl Facts {
                 EventType::TurnEnd => facts.ends += 1,
                 EventType::Claim | EventType::TurnStart => {}
             }
-            if matches!(event.kind, EventType::ModelReply | EventType::ToolResult)
-                && !contents.insert(position.clone())
-            {
+            let is_content = match event.kind {
+                EventType::ModelReply | EventType::ToolResult => true,
+                EventType::Step => event.status.is_some(),
+                _ => false,
+            };
+            if is_content && !contents.insert(position.clone()) {
                 facts.twice.push(position);
             }
         }

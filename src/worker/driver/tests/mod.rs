@@ -28,12 +28,12 @@ mod switches;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::config::{Agent, Config, Topics};
+use crate::config::{AgentSpec, Config, Topics};
 use crate::journal::memory::MemoryLog;
-use crate::journal::{Entries, Log};
-use crate::model::Model;
+use crate::journal::{Entries, Log, Receipt};
+use crate::model::{Model, Request};
 use crate::record::read_turn;
-use crate::turn::{Message, ReplyCall};
+use crate::turn::{Hash, Message, Reply, ReplyCall};
 use crate::worker::bind::bind;
 use crate::worker::offline::{Delivered, deliver};
 use log::{Facts, Lossy};
@@ -144,20 +144,20 @@ impl World {
         Job { record, identity, turn, expired: false }
     }
 
-    fn shared(&self) -> Shared {
+    fn shared(&self) -> Arc<Shared> {
         let mut registry = Registry::new();
         for (name, description) in &self.tools {
             registry.register(Arc::new(Probe::new(name, description, &self.outside))).unwrap();
         }
-        let agent = Agent::new(self.agent, "nonces")
+        let agent = AgentSpec::new(self.agent, "nonces")
             .system(&self.system)
             .tools(["*"])
             .max_tool_calls(NonZeroU32::new(self.shape.max_tool_calls).unwrap());
         let config = Config { agents: vec![agent], ..Config::default() };
         let model: Arc<dyn Model> = Arc::new(Nonces::new(&self.shape.script, &self.outside));
-        let bound = bind(&config, &registry, &HashMap::from([("nonces".to_owned(), model)]));
+        let bound = bind(&config, &registry, &HashMap::from([("nonces".to_owned(), model)]), &HashMap::new());
         assert!(bound.problems.is_empty(), "{:?}", bound.problems);
-        Shared {
+        Arc::new(Shared {
             agents: bound.agents,
             registry,
             environment: Environment::new(),
@@ -169,7 +169,7 @@ impl World {
             max_redeliveries: 5,
             step_boundary_durability: self.durable,
             clock: now_ms,
-        }
+        })
     }
 
     fn facts(&self) -> Facts {
@@ -225,7 +225,7 @@ impl World {
         replay.log.copy(&self.log, keep);
         replay.finish().await;
         replay.check(&replay.result(), context);
-        assert_eq!(replay.outside.asked(), [0; 0], "{name}, {context}: a replay asks nothing");
+        assert_eq!(replay.outside.asked(), [""; 0], "{name}, {context}: a replay asks nothing");
         assert_eq!(replay.outside.keys_run(), [""; 0], "{name}, {context}: a replay runs nothing");
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Outside(Mutex<Seen>);
 #[derive(Default)]
 struct Seen {
     nonce: u32,
-    asked: Vec<u32>,
+    asked: Vec<String>,
     transcript: Vec<Message>,
     /// The names of the tools that the model was told of when it was asked last.
     offered: Vec<String>,
@@ -77,8 +77,8 @@ impl Outside {
         *seen = Seen { nonce: seen.nonce, ..Seen::default() };
     }
 
-    /// The numbers of the replies that the model was asked for.
-    pub(super) fn asked(&self) -> Vec<u32> {
+    /// The replies that the model was asked for: of which agent, and which number.
+    pub(super) fn asked(&self) -> Vec<String> {
         self.seen().asked.clone()
     }
 
@@ -186,7 +186,7 @@ impl Model for Nonces {
         let nonce = self.outside.nonce().to_string();
         {
             let mut seen = self.outside.seen();
-            seen.asked.push(request.reply);
+            seen.asked.push(format!("{} {}", request.agent, request.reply));
             seen.transcript = request.messages.to_vec();
             seen.offered = request.tools.iter().map(|tool| tool.name.clone()).collect();
         }

@@ -161,7 +161,7 @@ async fn what_the_model_is_told_comes_from_the_log_on_a_rerun() {
     let world = World::cut_before(&shape, EventType::ModelReply, Some("m2")).await;
     world.finish().await;
     assert_eq!(transcript(&world), first);
-    assert_eq!(world.outside.asked(), [2]);
+    assert_eq!(world.outside.asked(), ["a 2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,7 @@ async fn a_reply_that_is_too_large_fails_the_turn_and_stays_failed() {
     world.outside.forget();
     world.finish().await;
     assert_eq!(world.result().error, first);
-    assert_eq!(world.outside.asked(), [0; 0]);
+    assert_eq!(world.outside.asked(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,8 +31,13 @@ async fn stopped_in(shape: &Shape, millis: u64, which: impl FnOnce(&Stop) -> Can
     world
 }
 
+/// These replies of the agent.
+fn asks(replies: &[u32]) -> Vec<String> {
+    replies.iter().map(|reply| format!("a {reply}")).collect()
+}
+
 /// The next worker completes the turn; what it asked and ran.
-async fn complete(world: &World) -> (Vec<u32>, Vec<u32>) {
+async fn complete(world: &World) -> (Vec<String>, Vec<u32>) {
     world.outside.forget();
     assert!(world.finish().await.is_finished());
     world.check_whole("after a stop").await;
@@ -55,21 +60,21 @@ async fn before_it_begins_a_turn_that_is_stopped_leaves_nothing_behind() {
     let kinds: Vec<_> = world.log.events().iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [EventType::Claim]);
     world.stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
-    assert_eq!(complete(&world).await, (vec![0, 1], vec![1]));
+    assert_eq!(complete(&world).await, (asks(&[0, 1]), vec![1]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_a_boundary_while_the_model_thinks_its_reply_is_kept_and_no_tool_starts() {
     let world = stopped_after(2, boundary).await;
-    assert_eq!((world.facts().replies, world.facts().starts.len()), (vec![0], 0));
-    assert_eq!(complete(&world).await, (vec![1], vec![1]));
+    assert_eq!((world.facts().said(), world.facts().starts.len()), (vec!["a 0"], 0));
+    assert_eq!(complete(&world).await, (asks(&[1]), vec![1]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_a_boundary_while_a_tool_runs_its_result_is_kept_and_the_model_is_not_asked() {
     let world = stopped_after(20, boundary).await;
-    assert_eq!((world.facts().results.len(), world.outside.asked()), (1, vec![0]));
-    assert_eq!(complete(&world).await, (vec![1], vec![]));
+    assert_eq!((world.facts().results.len(), world.outside.asked()), (1, asks(&[0])));
+    assert_eq!(complete(&world).await, (asks(&[1]), vec![]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,8 +93,8 @@ async fn at_a_boundary_in_its_last_reply_a_turn_ends() {
 #[tokio::test(start_paused = true)]
 async fn now_while_the_model_thinks_it_is_asked_again_later() {
     let world = stopped_after(2, now).await;
-    assert_eq!(world.facts().replies, [0; 0]);
-    assert_eq!(complete(&world).await, (vec![0, 1], vec![1]));
+    assert_eq!(world.facts().said(), [""; 0]);
+    assert_eq!(complete(&world).await, (asks(&[0, 1]), vec![1]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +102,7 @@ async fn now_while_a_tool_runs_it_runs_again_later_under_the_same_key() {
     let world = stopped_after(20, now).await;
     let first = world.outside.runs();
     assert_eq!((world.facts().starts.len(), world.facts().results.len(), first.len()), (1, 0, 1));
-    assert_eq!(complete(&world).await, (vec![1], vec![2]));
+    assert_eq!(complete(&world).await, (asks(&[1]), vec![2]));
     let second = world.outside.runs();
     assert_eq!((&first[0].key, &first[0].arguments), (&second[0].key, &second[0].arguments));
 }
@@ -109,7 +114,7 @@ async fn now_while_a_call_waits_for_its_retry_its_failure_is_no_result() {
     let results = world.facts().results;
     assert_eq!(results.len(), 1, "what had ended is kept: {results:?}");
     // The next worker's run fails too, and its retry is still there.
-    assert_eq!(complete(&world).await, (vec![1], vec![2, 3]));
+    assert_eq!(complete(&world).await, (asks(&[1]), vec![2, 3]));
     let result = world
         .log
         .events()

@@ -1,0 +1,96 @@
+//! What runs now, so that nothing is dropped in the middle.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Something that is said once.
+pub(super) struct Signal<T> {
+    said: Mutex<Option<T>>,
+    token: CancellationToken,
+}
+
+impl<T> Default for Signal<T> {
+    fn default() -> Self {
+        Self { said: Mutex::new(None), token: CancellationToken::new() }
+    }
+}
+
+impl<T> Signal<T> {
+    /// Says it; what was said first stays.
+    pub(super) fn say(&self, what: T) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.token.is_cancelled() {
+            *said = Some(what);
+            self.token.cancel();
+        }
+    }
+
+    pub(super) fn is_said(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    pub(super) async fn wait(&self) {
+        self.token.cancelled().await;
+    }
+
+    /// What was said; to the first who asks.
+    pub(super) fn take(&self) -> Option<T> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// How many steps of an agent, and of those that it has called, run now.
+pub(super) struct Activity {
+    count: watch::Sender<usize>,
+    caller: Option<Arc<Activity>>,
+}
+
+impl Activity {
+    pub(super) fn new(caller: Option<Arc<Activity>>) -> Arc<Self> {
+        Arc::new(Self { count: watch::Sender::new(0), caller })
+    }
+
+    /// A step runs, until the guard is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> Arc<Active> {
+        self.add(1);
+        Arc::new(Active { activity: Arc::clone(self), counted: AtomicBool::new(true) })
+    }
+
+    fn add(&self, change: isize) {
+        let mut next = Some(self);
+        while let Some(activity) = next {
+            activity.count.send_modify(|count| *count = count.saturating_add_signed(change));
+            next = activity.caller.as_deref();
+        }
+    }
+
+    /// Waits until nothing runs.
+    pub(super) async fn idle(&self) {
+        // The sender is ours: the channel is not closed.
+        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// A step that runs.
+pub(super) struct Active {
+    activity: Arc<Activity>,
+    counted: AtomicBool,
+}
+
+impl Active {
+    /// It waits for what never comes: nobody need wait for it.
+    pub(super) fn give_up(&self) {
+        if self.counted.swap(false, Ordering::SeqCst) {
+            self.activity.add(-1);
+        }
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

@@ -1,0 +1,463 @@
+//! The step of a call: of a reply, where all calls run side by side, or made directly by code.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::try_join_all;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::activity::Active;
+use super::scope::{Around, Callee, Scope};
+use super::{Again, Interrupt, MAX_DEPTH, Weight, changed};
+use crate::journal::{self, Content};
+use crate::metrics::{UNKNOWN, metrics};
+use crate::record::{EventType, Status, StepEvent};
+use crate::tool::{Decimal, DirectArguments, Output, Registered, ToolContext, UnknownOutcome, execute};
+use crate::turn::{
+    Arguments, Call, CallPlan, CallResult, Decision, Failure, Hash, Position, Recorded, Used, code,
+};
+use crate::worker::driver::{Halt, elapsed_ms};
+use crate::worker::outbox::short;
+
+type Outcome = Result<String, Failure>;
+
+/// A call that is to run, and whether it has begun before.
+pub(super) struct Ready {
+    pub(super) call: Call,
+    pub(super) attempt: u32,
+}
+
+enum Planned {
+    Recorded(CallResult),
+    Run(Ready),
+}
+
+/// A call that runs: it counts as running until this is dropped, and nothing that it has left behind goes on after.
+struct Running(Arc<Around>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.active.give_up();
+        self.0.closed.cancel();
+    }
+}
+
+impl Scope {
+    /// The result of every call of a reply, in the order of the calls. Nothing runs if any record was made from another
+    /// input.
+    pub(super) async fn calls(&self, calls: Vec<Call>) -> Result<Vec<CallResult>, Interrupt> {
+        self.goes_on()?;
+        let mut planned = Vec::with_capacity(calls.len());
+        for call in calls {
+            let callee = self.frame.callee(&call.name).cloned();
+            planned.push((self.plan(Call { position: self.at(&call.position), ..call }, false)?, callee));
+        }
+        if planned.iter().any(|(plan, _)| matches!(plan, Planned::Run(_))) {
+            self.may_begin().await?;
+        }
+        try_join_all(planned.into_iter().map(|(plan, callee)| async {
+            match plan {
+                Planned::Recorded(result) => Ok(result),
+                Planned::Run(ready) => {
+                    let active = self.frame.activity.begin();
+                    let position = ready.call.position.clone();
+                    let result = self.one(ready, callee, active).await?;
+                    Ok(CallResult { position, result })
+                }
+            }
+        }))
+        .await
+    }
+
+    /// What a call is that code makes itself, at its position; and what it calls.
+    pub(super) fn direct(&self, asked: DirectArguments) -> (Call, Option<Callee>) {
+        let DirectArguments { name, id, arguments, .. } = asked;
+        let position = self.counters().direct(&name, id.as_deref());
+        let registry = &self.steps().shared.registry;
+        let tool = registry.get(&name);
+        let names = registry.iter().map(|tool| tool.spec.name.as_str());
+        let definition = tool.map(|tool| &*tool.definition);
+        let (arguments, unreadable) = match arguments {
+            Ok(arguments) => (arguments, None),
+            Err(failure) => (String::new(), Some(failure)),
+        };
+        let mut call = Call::direct(self.at(&position), &name, arguments, definition, names);
+        if let Some(failure) = unreadable {
+            call.plan = CallPlan::Answer(failure);
+        }
+        (call, tool.cloned().map(Callee::Tool))
+    }
+
+    /// The step of a call that code makes itself.
+    pub(super) async fn direct_call(
+        &self,
+        call: Call,
+        callee: Option<Callee>,
+        has_id: bool,
+    ) -> Result<Result<String, Failure>, Interrupt> {
+        self.goes_on()?;
+        let held = match self.may_come_again(has_id) {
+            true => Some(self.steps().hold(&call.position, self.attempt).await?),
+            false => None,
+        };
+        let seen = held.is_some() && self.steps().has_seen(&call.position);
+        let ready = match self.plan(call, held.is_some())? {
+            Planned::Recorded(result) => {
+                if !seen {
+                    self.spend(Used::calls(1));
+                }
+                // As when it ran: others that were begun beside it begin before it ends.
+                let _active = self.frame.activity.begin();
+                tokio::task::yield_now().await;
+                return Ok(result.result);
+            }
+            Planned::Run(ready) => ready,
+        };
+        self.may_begin().await?;
+        let position = ready.call.position.clone();
+        if let Some(Callee::Tool(tool)) = &callee
+            && tool.spec.requires_approval.is_gated()
+        {
+            let message = format!(
+                "the tool {:?} ({}), called directly at {position}, requires approval, and a worker cannot wait for a \
+                 person",
+                tool.spec.name, tool.source
+            );
+            return Err(Interrupt::Turn(Failure::new(code::TOOL_REGISTRATION_ERROR, message)));
+        }
+        let runs = matches!(ready.call.plan, CallPlan::Run(_));
+        {
+            let mut ledger = self.steps().ledger();
+            let account = self.account(&mut ledger);
+            if ready.attempt == 1 && !seen {
+                let cost = price(callee.as_ref().filter(|_| runs)).unwrap_or_default();
+                let what = format!("the call {position}");
+                ledger.check_direct(account, &what, cost).map_err(Interrupt::Agent)?;
+            }
+            if !seen {
+                ledger.add(account, Used::calls(1));
+            }
+        }
+        let active = self.frame.activity.begin();
+        self.before_effect(runs).await?;
+        let again = held.as_ref().map(|_| Again::of(&ready.call));
+        if let Some(again) = &again {
+            let record = Recorded::Started { input: ready.call.input.clone(), attempt: ready.attempt };
+            self.steps().remember(&position, record, again.clone());
+        }
+        let input = ready.call.input.clone();
+        let result = self.one(ready, callee, active).await?;
+        if let Some(again) = again {
+            let content = Content::Result(result.clone(), Used::default());
+            self.steps().remember(&position, Recorded::Done { input, content }, again);
+        }
+        Ok(result)
+    }
+
+    /// Whether the same step may begin again in this run: it has an id, or it is a tool's, which may be tried again.
+    pub(super) fn may_come_again(&self, has_id: bool) -> bool {
+        has_id || self.around.is_some()
+    }
+
+    /// Everything that the code was told is on the log before something begins that it may have been told for.
+    pub(super) async fn before_effect(&self, runs: bool) -> Result<(), Halt> {
+        let writer = &self.steps().writer;
+        match runs && self.steps().shared.step_boundary_durability {
+            true => writer.confirm_content().await,
+            false => writer.settle_content().await,
+        }
+    }
+
+    fn plan(&self, call: Call, keep: bool) -> Result<Planned, Interrupt> {
+        let steps = self.steps();
+        let failure = match steps.recall(&call.position, &call.input, keep) {
+            Decision::Return(Content::Result(result, used)) => {
+                metrics().steps_replayed.with_label_values(&["tool"]).inc();
+                self.spend(used);
+                return Ok(Planned::Recorded(CallResult { position: call.position, result }));
+            }
+            Decision::Run { attempt } => return Ok(Planned::Run(Ready { call, attempt })),
+            Decision::Return(Content::Reply(_)) => {
+                changed(&call.position, "a reply of the model is recorded there")
+            }
+            Decision::Changed { recorded } => self.differs(&call, &recorded),
+        };
+        Err(Interrupt::Turn(failure))
+    }
+
+    /// Both sides of a call whose record was made from another input; the arguments themselves for the operator.
+    fn differs(&self, call: &Call, recorded: &Hash) -> Failure {
+        let then = self.steps().called_with(&call.position);
+        let name: String = call.name.chars().take(64).collect();
+        let what = call.what_changed(recorded, then.hash.as_ref());
+        let how = format!(
+            "a call of {name} is recorded there, and {what} (recorded {recorded}, now {})",
+            call.input
+        );
+        let mut failure = changed(&call.position, &how);
+        if let Some(then) = then.shown {
+            let now = journal::shown(call.arguments());
+            failure.detail = Some(format!("{}: recorded with {then}, now with {now}", failure.message));
+        }
+        failure
+    }
+
+    async fn one(
+        &self,
+        ready: Ready,
+        callee: Option<Callee>,
+        active: Arc<Active>,
+    ) -> Result<Outcome, Interrupt> {
+        let Ready { call, attempt } = &ready;
+        let arguments = match &call.plan {
+            CallPlan::Answer(failure) => return self.refuse(call, failure.clone()).await,
+            CallPlan::Run(arguments) => arguments,
+        };
+        let Some(callee) = callee else {
+            let failure = Failure::new(code::UNKNOWN_TOOL, format!("unknown tool '{}'", call.name));
+            return self.refuse(call, failure).await;
+        };
+        if self.depth() >= MAX_DEPTH {
+            let message = format!(
+                "the call of {} stands inside {MAX_DEPTH} others, which is as deep as calls may stand",
+                call.name
+            );
+            return self.refuse(call, Failure::new(code::CALL_DEPTH_LIMIT, message)).await;
+        }
+        let tool = match &callee {
+            Callee::Agent(agent) => {
+                // Its own steps are what runs.
+                active.give_up();
+                return self.run_agent(call, agent, arguments, *attempt).await;
+            }
+            Callee::Tool(tool) => tool,
+        };
+        let value = match arguments.to_value().and_then(|value| tool.check(&value).map(|()| value)) {
+            Ok(value) => value,
+            Err(failure) => return self.refuse(call, failure).await,
+        };
+        if *attempt > 1 && (reports(tool) || self.is_off(tool)) {
+            // It may have run: it counts as paid for.
+            return self.refuse_at(call, unknown_outcome(&call.name), tool.spec.price()).await;
+        }
+        if self.is_off(tool) {
+            let message = format!("the tool {} is turned off for now", call.name);
+            return self.refuse(call, Failure::new(code::TOOL_DISABLED, message)).await;
+        }
+        self.run(call, tool, value, *attempt, &active).await
+    }
+
+    fn is_off(&self, tool: &Registered) -> bool {
+        self.steps().shared.switches.tool_is_off(&tool.spec.name)
+    }
+
+    /// A result without a start: nothing ran.
+    pub(super) async fn refuse(&self, call: &Call, failure: Failure) -> Result<Outcome, Interrupt> {
+        self.refuse_at(call, failure, None).await
+    }
+
+    async fn refuse_at(
+        &self,
+        call: &Call,
+        failure: Failure,
+        cost: Option<Decimal>,
+    ) -> Result<Outcome, Interrupt> {
+        self.count(&call.name, false);
+        // It may quote the arguments, and more than once.
+        let failure = short(&failure);
+        let mut event = self.call_event(EventType::ToolResult, call);
+        event.status = Some(Status::Error);
+        event.error = Some(failure.clone());
+        event.cost = cost;
+        self.pay(cost);
+        self.append(event, Weight::Content).await?;
+        Ok(Err(failure))
+    }
+
+    async fn run(
+        &self,
+        call: &Call,
+        tool: &Arc<Registered>,
+        value: Value,
+        attempt: u32,
+        active: &Arc<Active>,
+    ) -> Result<Outcome, Interrupt> {
+        let steps = self.steps();
+        let mut start = self.call_event(EventType::ToolStart, call);
+        start.attempt = Some(attempt);
+        start.deterministic = tool.spec.deterministic.then_some(true);
+        start.external_io_mode = Some(steps.shared.environment.external_io_mode);
+        start.started_at_ms = Some((steps.shared.clock)());
+        let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
+        if reports(tool) {
+            // Found started, it never runs again: so it is known to be on the log before it runs (rule 15).
+            self.append(start, Weight::Content).await?;
+            steps.writer.confirm_content().await?;
+        } else {
+            self.append(start, Weight::Note).await?;
+        }
+
+        // Before it runs: it may be what ends the process.
+        metrics().tool_reruns.with_label_values(&[self.label(&call.name)]).inc_by(u64::from(attempt > 1));
+        let running = Running(self.around(&call.position, active));
+        let context = self.context(call, tool, &running.0);
+        let clock = Instant::now();
+        let mut execution = execute(tool, &context, value, attempt).await;
+        if execution.result.is_err() && steps.stop.now.is_cancelled() && !reports(tool) {
+            // It failed while it was given up, or because it was: no result. Whoever goes on has the retries that are
+            // left; the turn hears of the stop.
+            return std::future::pending().await;
+        }
+        // What ends a turn must not become something else for its length.
+        execution.result = execution.result.map_err(|failure| short(&failure));
+
+        self.count(&call.name, execution.result.is_ok());
+        let (metrics, name) = (metrics(), self.label(&call.name));
+        metrics.tool_duration.with_label_values(&[name]).observe(clock.elapsed().as_secs_f64());
+        let runs = execution.attempts.saturating_add(1).saturating_sub(attempt);
+        metrics.tool_attempts.with_label_values(&[name]).inc_by(runs.into());
+
+        let output = execution.result.as_ref().ok().and_then(Output::to_raw);
+        end.attempt = None;
+        end.attempts = Some(execution.attempts);
+        end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
+        let cost = match (execution.cache_hit, runs) {
+            // A run before a crash was paid for, whether or not it is whose result this is.
+            (true, _) if attempt > 1 => tool.spec.price().or(Some(Decimal::ZERO)),
+            (true, _) => Some(Decimal::ZERO),
+            (false, 0) => None,
+            (false, _) => tool.spec.price(),
+        };
+        end.cost = cost;
+        end.usage = Some(running.0.used(steps)).filter(|used| *used != Used::default()).map(Into::into);
+        end.latency_ms = Some(elapsed_ms(clock));
+        end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });
+        end.output = output;
+        end.error = execution.result.as_ref().err().cloned();
+        self.pay(cost);
+        self.end(end, execution.result.map(Output::into_json), &call.name).await
+    }
+
+    /// Records the result of a call; one that is too large is a failure.
+    pub(super) async fn end(
+        &self,
+        mut end: StepEvent,
+        result: Outcome,
+        name: &str,
+    ) -> Result<Outcome, Interrupt> {
+        match self.append(end.clone(), Weight::Content).await {
+            Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
+                let failure = Failure::new(
+                    code::RESULT_TOO_LARGE,
+                    format!(
+                        "the result of {name} makes an event of {size} bytes; at most {max} can be recorded"
+                    ),
+                );
+                end.status = Some(Status::Error);
+                end.output = None;
+                end.error = Some(failure.clone());
+                self.append(end, Weight::Content).await?;
+                Ok(Err(failure))
+            }
+            appended => {
+                appended?;
+                Ok(result)
+            }
+        }
+    }
+
+    fn pay(&self, cost: Option<Decimal>) {
+        self.spend(Used::cost(cost.unwrap_or_default()));
+    }
+
+    /// Counts what was used.
+    pub(super) fn spend(&self, used: Used) {
+        let mut ledger = self.steps().ledger();
+        let account = self.account(&mut ledger);
+        ledger.add(account, used);
+    }
+
+    pub(super) fn count(&self, tool: &str, well: bool) {
+        let status = if well { "ok" } else { "error" };
+        metrics().steps.with_label_values(&["tool"]).inc();
+        metrics().tool_calls.with_label_values(&[self.label(tool), status]).inc();
+    }
+
+    /// The name of a tool or an agent as a label, if there is one.
+    fn label<'a>(&self, name: &'a str) -> &'a str {
+        let shared = &self.steps().shared;
+        let known = shared.registry.get(name).is_some() || shared.agents.contains_key(name);
+        if known { name } else { UNKNOWN }
+    }
+
+    fn context(&self, call: &Call, tool: &Registered, around: &Arc<Around>) -> ToolContext {
+        let steps = self.steps();
+        let identity = &steps.identity;
+        let inside = Scope::new(Arc::clone(&self.frame), Some(Arc::clone(around)));
+        ToolContext::builder(identity.session.clone(), identity.turn.clone(), &call.position)
+            .names(self.frame.name(), &tool.spec.name)
+            .timeout(tool.spec.timeout)
+            .cancelled(self.frame.cancelled.child_token())
+            .environment(steps.shared.environment.clone())
+            .caller(Arc::new(inside))
+            .build()
+    }
+
+    /// Appends an event. One that is too large goes without its arguments and with the start of its tool's name:
+    /// the reply that made the call, which is on the log, has both.
+    pub(super) async fn append(&self, mut event: StepEvent, weight: Weight) -> Result<(), Halt> {
+        let writer = &self.steps().writer;
+        match writer.append(event.clone(), weight).await {
+            Err(Halt::Journal(journal::Error::TooLarge { .. })) => {
+                event.arguments = None;
+                event.arguments_raw = None;
+                event.tool = event.tool.map(|name| name.chars().take(64).collect());
+                writer.append(event, weight).await
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn call_event(&self, kind: EventType, call: &Call) -> StepEvent {
+        let mut event = self.event(kind, &call.position);
+        event.cause = call.position.cause();
+        event.tool = Some(call.name.clone());
+        event.input_hash = Some(call.input.clone());
+        event.arguments_hash = call.arguments_hash();
+        match &call.plan {
+            CallPlan::Run(Arguments { canonical }) => {
+                event.arguments = RawValue::from_string(canonical.clone()).ok();
+            }
+            CallPlan::Answer(_) => event.arguments_raw = Some(call.raw_arguments.clone()),
+        }
+        event
+    }
+}
+
+/// What a call of it costs, if it costs anything.
+pub(super) fn price(callee: Option<&Callee>) -> Option<Decimal> {
+    match callee? {
+        Callee::Tool(tool) => tool.spec.price(),
+        Callee::Agent(_) => None,
+    }
+}
+
+fn unknown_outcome(name: &str) -> Failure {
+    let message = format!(
+        "the call of {name} had started when its worker died: whether it took effect is unknown, and it was not run \
+         again"
+    );
+    Failure::new(code::UNKNOWN_OUTCOME, message)
+}
+
+fn reports(tool: &Registered) -> bool {
+    tool.spec.on_unknown_outcome == UnknownOutcome::Report
+}
+
+impl Scope {
+    /// Where the steps of a position's call would stand: whether any of them has begun.
+    pub(super) fn has_begun(&self, position: &Position) -> bool {
+        self.steps().has_begun(&self.at(position))
+    }
+}

@@ -1,0 +1,271 @@
+//! The steps of a turn: the one primitive that the loop, direct calls, an agent's own steps and sub-agents are made of.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | this one | `Steps`: what all steps of one run of a turn share; how one begins |
+//! | `scope` | `Scope`: where steps stand, whose they are, and what ends them |
+//! | `activity` | what runs now, so that nothing is dropped in the middle |
+//! | `writer` | what is appended, acknowledged and confirmed |
+//! | `reply` | the step of a model's reply, and the loop |
+//! | `call` | the step of a call: of a reply, or direct |
+//! | `sub_agent` | the step of a call of another agent |
+//! | `own` | the steps of an agent's own |
+//! | `host` | what agents and tools see of it |
+//! | `conduct` | an agent from its beginning to its end |
+
+mod activity;
+mod call;
+mod conduct;
+mod host;
+mod own;
+mod reply;
+mod scope;
+mod sub_agent;
+mod writer;
+
+pub(super) use conduct::{Conducted, Root};
+pub(super) use sub_agent::definition;
+pub(super) use writer::{Weight, Writer};
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::cancels;
+use super::driver::{Halt, Shared, Stop, event};
+use crate::journal::{self, Content, TurnLog};
+use crate::record::{EventType, Identity, StepEvent};
+use crate::turn::{
+    Call, Decision, Failure, Hash, IdempotencyKey, Ledger, Overdrawn, Position, Recorded, code, decide,
+};
+use activity::Signal;
+
+/// How many calls and agents may stand inside one another.
+const MAX_DEPTH: usize = 8;
+
+/// What all steps of one run of a turn share.
+pub(super) struct Steps {
+    pub(super) shared: Arc<Shared>,
+    pub(super) identity: Identity,
+    pub(super) writer: Arc<Writer>,
+    pub(super) stop: Stop,
+    pub(super) cancel: cancels::Running,
+    log: Mutex<TurnLog>,
+    /// What this run has come to, where the same step may come again.
+    seen: Mutex<HashMap<Position, (Recorded<Content>, Again)>>,
+    ledger: Mutex<Ledger>,
+    /// The direct calls and steps that run, by position, and for which attempt of the code that makes them.
+    running: Mutex<HashMap<Position, u64>>,
+    /// One of them has ended.
+    ended: Notify,
+    /// The turn goes on elsewhere, or nobody can know.
+    halted: Signal<Halted>,
+}
+
+/// Why a turn does not go on here.
+#[derive(Debug)]
+enum Halted {
+    /// It was stopped at a step boundary.
+    Stopped,
+    Halt(Halt),
+}
+
+/// Why a step does not return.
+#[derive(Debug)]
+enum Interrupt {
+    Halted(Halted),
+    /// The turn fails.
+    Turn(Failure),
+    /// The agent whose account this is fails.
+    Agent(Overdrawn),
+}
+
+impl From<Halt> for Interrupt {
+    fn from(halt: Halt) -> Self {
+        Self::Halted(Halted::Halt(halt))
+    }
+}
+
+impl From<crate::journal::Error> for Interrupt {
+    fn from(error: crate::journal::Error) -> Self {
+        Halt::from(error).into()
+    }
+}
+
+impl Steps {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        identity: Identity,
+        writer: Arc<Writer>,
+        stop: Stop,
+        log: TurnLog,
+        ledger: Ledger,
+    ) -> Arc<Self> {
+        let cancel = shared.cancels.begin(&identity, stop.now.child_token());
+        Arc::new(Self {
+            shared,
+            identity,
+            writer,
+            stop,
+            cancel,
+            log: Mutex::new(log),
+            seen: Mutex::default(),
+            ledger: Mutex::new(ledger),
+            running: Mutex::default(),
+            ended: Notify::new(),
+            halted: Signal::default(),
+        })
+    }
+
+    fn log(&self) -> MutexGuard<'_, TurnLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was used so far.
+    pub(super) fn used(&self) -> crate::turn::Used {
+        self.ledger().used(0)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<Position, (Recorded<Content>, Again)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is recorded at a position, and what to do about it. With `keep` it stays: the same step may come again.
+    fn recall(&self, position: &Position, input: &Hash, keep: bool) -> Decision<Content> {
+        let mut log = self.log();
+        if !keep {
+            return decide(log.steps.remove(position), input);
+        }
+        let mut seen = self.seen();
+        if let Some((record, _)) = seen.get(position) {
+            return decide(Some(record.clone()), input);
+        }
+        let record = log.steps.remove(position);
+        if let Some(record) = &record {
+            seen.insert(position.clone(), (record.clone(), called_with(&log, position)));
+        }
+        decide(record, input)
+    }
+
+    /// What is now recorded at a position, where the same step may come again.
+    fn remember(&self, position: &Position, record: Recorded<Content>, with: Again) {
+        self.seen().insert(position.clone(), (record, with));
+    }
+
+    /// Whether this run has come to the position before.
+    fn has_seen(&self, position: &Position) -> bool {
+        self.seen().contains_key(position)
+    }
+
+    /// What is known of the arguments of the call that is recorded at a position.
+    fn called_with(&self, position: &Position) -> Again {
+        let seen = self.seen().get(position).map(|(_, with)| with.clone());
+        seen.unwrap_or_else(|| called_with(&self.log(), position))
+    }
+
+    /// The run comes to a step that must not come again.
+    fn come_to(&self, position: &Position) {
+        let begun = Recorded::Started { input: Hash::of_bytes(b""), attempt: 1 };
+        self.remember(position, begun, Again::default());
+    }
+
+    /// A step that is recorded directly under a position, or directly in the turn, and that this run has not come to.
+    fn left_over(&self, parent: Option<&str>) -> Option<Position> {
+        let log = self.log();
+        let done = log.steps.iter().filter(|(_, record)| matches!(record, Recorded::Done { .. }));
+        done.map(|(position, _)| position).filter(|position| position.parent() == parent).min().cloned()
+    }
+
+    /// When a call began that is recorded without a result, in milliseconds since 1970 UTC.
+    fn began_at(&self, position: &Position) -> Option<i64> {
+        self.log().began_at.get(position).copied()
+    }
+
+    fn has_begun(&self, position: &Position) -> bool {
+        self.log().steps.contains_key(position)
+    }
+
+    /// An event of this agent's at a position.
+    fn event(&self, kind: EventType, agent: &str, position: &Position) -> StepEvent {
+        let mut event = event(kind, &self.identity, Some(agent));
+        event.idempotency_key = Some(self.key(position));
+        event.position = Some(position.clone());
+        event
+    }
+
+    fn key(&self, position: &Position) -> IdempotencyKey {
+        IdempotencyKey::new(&self.identity.session, &self.identity.turn, position)
+    }
+
+    /// Takes a position for a step that may be begun twice. What an earlier attempt of the code still runs there is
+    /// waited for.
+    ///
+    /// # Errors
+    /// The same attempt runs one there already.
+    async fn hold(self: &Arc<Self>, position: &Position, attempt: u64) -> Result<Held, Interrupt> {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            // Before the look: an end between the two would be missed.
+            ended.as_mut().enable();
+            {
+                let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+                match running.get(position) {
+                    None => {
+                        running.insert(position.clone(), attempt);
+                        return Ok(Held { steps: Arc::clone(self), position: position.clone() });
+                    }
+                    Some(other) if *other == attempt => {
+                        let message = format!(
+                            "position {position}: it is begun while it runs; calls that run together need different ids"
+                        );
+                        return Err(Interrupt::Turn(Failure::new(code::CONCURRENT_CALL_ID, message)));
+                    }
+                    Some(_) => {}
+                }
+            }
+            ended.await;
+        }
+    }
+}
+
+/// What is known of the arguments of a recorded call.
+#[derive(Debug, Clone, Default)]
+struct Again {
+    hash: Option<Hash>,
+    /// The beginning of them, for a person.
+    shown: Option<String>,
+}
+
+impl Again {
+    fn of(call: &Call) -> Self {
+        Self { hash: call.arguments_hash(), shown: Some(journal::shown(call.arguments())) }
+    }
+}
+
+fn called_with(log: &TurnLog, position: &Position) -> Again {
+    Again { hash: log.arguments.get(position).cloned(), shown: log.shown.get(position).cloned() }
+}
+
+/// A position that is held by a step that runs.
+struct Held {
+    steps: Arc<Steps>,
+    position: Position,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.steps.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.position);
+        self.steps.ended.notify_waiters();
+    }
+}
+
+/// What is told of a record that a rerun does not come to again.
+fn changed(position: &Position, how: &str) -> Failure {
+    Failure::new(code::REPLAY_INPUT_CHANGED, format!("position {position}: {how}"))
+}

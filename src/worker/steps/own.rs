@@ -1,0 +1,170 @@
+//! The steps of an agent's own.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::scope::Scope;
+use super::{Again, Interrupt, Weight, changed};
+use crate::agent::{StepContext, StepEffect, StepKind, StepRun};
+use crate::journal::Content;
+use crate::metrics::metrics;
+use crate::record::{EventType, Status, StepEvent};
+use crate::tool::{ErrorKind, Output, ToolError};
+use crate::turn::{Decision, Failure, Hash, Position, Recorded, Used, code, step_input};
+use crate::worker::driver::elapsed_ms;
+use crate::worker::outbox::short;
+
+impl Scope {
+    /// Where a step of this kind stands, in its agent.
+    pub(super) fn place(&self, kind: &StepKind) -> Position {
+        match kind {
+            StepKind::Step(id, _) => Position::step(id),
+            StepKind::Once(id) => Position::once(id),
+            StepKind::Value(what) => self.counters().value(what),
+        }
+    }
+
+    /// A step of the agent's own.
+    pub(super) async fn own_step(
+        &self,
+        kind: StepKind,
+        place: Position,
+        run: StepRun<'_>,
+    ) -> Result<Result<Output, Failure>, Interrupt> {
+        self.goes_on()?;
+        let position = self.at(&place);
+        let _held = match &kind {
+            StepKind::Value(_) => None,
+            StepKind::Once(_) => Some(self.steps().hold(&position, self.attempt).await?),
+            StepKind::Step(id, _) => {
+                if self.steps().has_seen(&position) {
+                    let id: String = id.chars().take(64).collect();
+                    let message = format!(
+                        "position {position}: the step {id:?} comes twice in one turn; give each step an id of its own, \
+                         or use `once` for what is to be done once"
+                    );
+                    return Err(Interrupt::Turn(Failure::new(code::DUPLICATE_STEP_ID, message)));
+                }
+                self.steps().come_to(&position);
+                None
+            }
+        };
+        let keep = matches!(kind, StepKind::Once(_));
+        let input = step_input(&place);
+        let attempt = match self.steps().recall(&position, &input, keep) {
+            Decision::Run { attempt } => attempt,
+            Decision::Return(Content::Result(result, _)) => {
+                metrics().steps_replayed.with_label_values(&["step"]).inc();
+                // As when it ran: others that were begun beside it begin before it ends.
+                let _active = self.frame.activity.begin();
+                tokio::task::yield_now().await;
+                return Ok(read(result));
+            }
+            Decision::Return(Content::Reply(_)) => {
+                return Err(Interrupt::Turn(changed(&position, "a reply of the model is recorded there")));
+            }
+            Decision::Changed { recorded } => {
+                let how = format!("another step is recorded there (recorded {recorded}, now {input})");
+                return Err(Interrupt::Turn(changed(&position, &how)));
+            }
+        };
+        self.may_begin().await?;
+        let active = self.frame.activity.begin();
+        let effect = kind.effect();
+        self.before_effect(effect != StepEffect::Pure).await?;
+        let result = self.run_own(&kind, &position, &input, attempt, run).await?;
+        drop(active);
+        if keep {
+            let content = Content::Result(result.clone().map(Output::into_json), Used::default());
+            let record = Recorded::Done { input, content };
+            self.steps().remember(&position, record, Again::default());
+        }
+        Ok(result)
+    }
+
+    async fn run_own(
+        &self,
+        kind: &StepKind,
+        position: &Position,
+        input: &Hash,
+        attempt: u32,
+        run: StepRun<'_>,
+    ) -> Result<Result<Output, Failure>, Interrupt> {
+        let (steps, effect) = (self.steps(), kind.effect());
+        let mut start = self.event(EventType::Step, position);
+        start.input_hash = Some(input.clone());
+        start.effect = Some(effect);
+        start.started_at_ms = Some((steps.shared.clock)());
+        let mut end = start.clone();
+        start.attempt = Some(attempt);
+        end.attempts = Some(attempt);
+        metrics().steps.with_label_values(&["step"]).inc();
+        let clock = Instant::now();
+        let once = matches!(kind, StepKind::Once(_));
+        let result = if once && attempt > 1 {
+            let message = format!(
+                "the step at {position} had started when its worker died: whether it took effect is unknown, and it \
+                 was not run again"
+            );
+            Err(Failure::new(code::UNKNOWN_OUTCOME, message))
+        } else {
+            match kind {
+                StepKind::Value(_) => {}
+                StepKind::Step(..) => steps.writer.append(start, Weight::Note).await?,
+                StepKind::Once(_) => {
+                    // Found started, it never runs again: so it is known to be on the log before it runs (rule 15).
+                    steps.writer.append(start, Weight::Content).await?;
+                    steps.writer.confirm_content().await?;
+                }
+            }
+            let context = StepContext {
+                key: Arc::new(steps.key(position)),
+                attempt,
+                external_io_mode: steps.shared.environment.external_io_mode,
+            };
+            run(context).await.map_err(|error| failure_of(position, &error))
+        };
+        let result = result.map_err(|failure| short(&failure));
+        end.latency_ms = Some(elapsed_ms(clock));
+        fill(&mut end, &result);
+        let what = format!("the step at {position}");
+        let recorded = self.end(end, result.map(Output::into_json), &what).await?;
+        Ok(read(recorded))
+    }
+}
+
+impl StepKind {
+    fn effect(&self) -> StepEffect {
+        match self {
+            Self::Step(_, effect) => *effect,
+            Self::Once(_) => StepEffect::Write,
+            Self::Value(_) => StepEffect::Pure,
+        }
+    }
+}
+
+fn failure_of(position: &Position, error: &ToolError) -> Failure {
+    let code = match error.kind() {
+        ErrorKind::Poison => code::POISON,
+        ErrorKind::InvalidResult => code::INVALID_RESULT,
+        _ => code::STEP_ERROR,
+    };
+    let text = error.model_message().unwrap_or(error.message());
+    let mut failure = Failure::new(code, format!("the step at {position}: {text}"));
+    failure.detail = error.model_message().map(|_| error.message().to_owned());
+    failure
+}
+
+fn fill(event: &mut StepEvent, result: &Result<Output, Failure>) {
+    event.status = Some(if result.is_ok() { Status::Ok } else { Status::Error });
+    event.output = result.as_ref().ok().and_then(Output::to_raw);
+    event.error = result.as_ref().err().cloned();
+}
+
+/// What is recorded, as a value again.
+pub(super) fn read(recorded: Result<String, Failure>) -> Result<Output, Failure> {
+    let json = recorded?;
+    Output::from_json(&json).map_err(|error| {
+        Failure::new(code::INVALID_RESULT, format!("what is recorded cannot be read as JSON: {error}"))
+    })
+}

@@ -1,0 +1,203 @@
+//! The step of a model's reply, and the loop that is made of it and of the calls.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+
+use super::call::price;
+use super::scope::Scope;
+use super::{Halted, Interrupt, Weight, changed};
+use crate::agent::Finished;
+use crate::journal::{self, Content};
+use crate::metrics::metrics;
+use crate::model::Request;
+use crate::record::{EventType, Status, StepEvent};
+use crate::tool::Decimal;
+use crate::turn::{
+    Call, CallPlan, Decision, Definition, Engine, Failure, Hash, Message, Next, Outcome, Position, Reply,
+    Setup, Used, code,
+};
+use crate::worker::driver::{Halt, elapsed_ms};
+use crate::worker::outbox::short;
+
+/// What is asked of the model.
+pub(super) struct Question<'a> {
+    /// The number of the reply, from 0.
+    pub(super) number: u32,
+    pub(super) messages: &'a [Message],
+    pub(super) tools: &'a [Arc<Definition>],
+    /// The hash of the transcript.
+    pub(super) input: Hash,
+}
+
+impl Scope {
+    /// The loop of model and tools over these messages, after the agent's instructions.
+    pub(super) async fn run_loop(&self, input: Vec<Message>) -> Result<Result<Finished, Failure>, Interrupt> {
+        let bound = &self.frame.bound;
+        let mut engine = Engine::new(Setup {
+            system: bound.system.clone(),
+            input,
+            tools: self.definitions(),
+            on_tool_error: bound.on_tool_error,
+        });
+        loop {
+            match engine.next() {
+                Next::Model { input } => {
+                    let number = self.counters().reply();
+                    let (messages, tools) = (engine.messages(), engine.tools());
+                    match self.reply(Question { number, messages, tools, input }).await? {
+                        Ok(reply) => engine.reply(number, reply),
+                        Err(failure) => engine.fail(failure),
+                    }
+                    if let Next::Calls(calls) = engine.next() {
+                        self.admit(number, &calls)?;
+                    }
+                }
+                Next::Calls(calls) => engine.results(self.calls(calls).await?),
+                Next::End(Outcome::Completed { output }) => {
+                    return Ok(Ok(Finished { output, messages: engine.into_messages() }));
+                }
+                Next::End(Outcome::Failed(failure)) => return Ok(Err(failure)),
+            }
+        }
+    }
+
+    pub(super) fn definitions(&self) -> Vec<Arc<Definition>> {
+        self.frame.tools.iter().map(|callee| Arc::clone(callee.definition())).collect()
+    }
+
+    /// Counts the calls of a reply, if they may all be made. Calls that have begun, in this run or an earlier one, were
+    /// within the limits then, and whatever the limits are now, what is recorded counts.
+    fn admit(&self, number: u32, calls: &[Call]) -> Result<(), Interrupt> {
+        let begun = calls.iter().any(|call| self.has_begun(&call.position));
+        let count = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+        let runs = calls.iter().filter(|call| matches!(call.plan, CallPlan::Run(_)));
+        let costs = runs.filter_map(|call| price(self.frame.callee(&call.name)));
+        let cost = costs.fold(Decimal::ZERO, |sum, cost| sum.saturating_add(cost));
+        let what = format!("reply {}", self.at(&Position::reply(number)));
+        let mut ledger = self.steps().ledger();
+        let account = self.account(&mut ledger);
+        if !begun {
+            ledger.check_calls(account, &what, count, cost).map_err(Interrupt::Agent)?;
+        }
+        ledger.add(account, Used::calls(count));
+        Ok(())
+    }
+
+    /// The step of a model's reply.
+    pub(super) async fn reply(&self, question: Question<'_>) -> Result<Result<Reply, Failure>, Interrupt> {
+        self.goes_on()?;
+        let position = self.at(&Position::reply(question.number));
+        let failure = match self.steps().recall(&position, &question.input, false) {
+            Decision::Return(Content::Reply(reply)) => {
+                metrics().steps_replayed.with_label_values(&["model"]).inc();
+                if let Ok(reply) = &reply {
+                    self.spend(Used::reply(reply.usage));
+                }
+                return Ok(reply);
+            }
+            Decision::Run { .. } => return self.ask(&position, question).await,
+            Decision::Return(Content::Result(..)) => {
+                changed(&position, "the result of a call is recorded there")
+            }
+            Decision::Changed { recorded } => changed(
+                &position,
+                &format!(
+                    "the reply was recorded for another transcript, with the hash {recorded}; it is now {}: the agent's \
+                     instructions or an earlier message have changed",
+                    question.input
+                ),
+            ),
+        };
+        Err(Interrupt::Turn(failure))
+    }
+
+    /// Asks the model, and records what it says before anything depends on it. While it thinks, what was
+    /// appended before is acknowledged: a reply is never on the log without the results it was made from (rule 13).
+    async fn ask(
+        &self,
+        position: &Position,
+        question: Question<'_>,
+    ) -> Result<Result<Reply, Failure>, Interrupt> {
+        self.may_begin().await?;
+        let (steps, frame) = (self.steps(), &self.frame);
+        {
+            let mut ledger = steps.ledger();
+            let account = self.account(&mut ledger);
+            ledger.check_reply(account).map_err(Interrupt::Agent)?;
+        }
+        let _active = frame.activity.begin();
+        let agent = frame.name();
+        let request = Request {
+            agent,
+            reply: question.number,
+            messages: question.messages,
+            tools: question.tools,
+            metadata: &frame.metadata,
+        };
+        let (started_at_ms, clock) = ((steps.shared.clock)(), Instant::now());
+        let asked = AssertUnwindSafe(frame.bound.model.complete(request)).catch_unwind();
+        let both = async { tokio::join!(asked, steps.writer.settle()) };
+        let cut_short = || {
+            measure(agent, clock, "cut_short");
+            frame.cut_short().unwrap_or(Interrupt::Halted(Halted::Stopped))
+        };
+        let (reply, settled) = tokio::select! {
+            biased;
+            both = both => both,
+            // Also where the turn itself is cancelled.
+            () = steps.cancel.token().cancelled() => return Err(cut_short()),
+            () = frame.any_time_is_over() => return Err(cut_short()),
+        };
+        settled?;
+        let mut reply = reply.unwrap_or_else(|_| {
+            Err(Failure::new(code::MODEL_ERROR, "the model failed unexpectedly (it panicked)"))
+        });
+        reply = reply.map_err(|failure| short(&failure));
+        measure(agent, clock, if reply.is_ok() { "ok" } else { "error" });
+        if let Ok(Reply { usage, .. }) = &reply {
+            for (direction, tokens) in [("input", usage.input_tokens), ("output", usage.output_tokens)] {
+                metrics().model_tokens.with_label_values(&[agent, direction]).inc_by(tokens);
+            }
+        }
+        let mut event = self.event(EventType::ModelReply, position);
+        event.input_hash = Some(question.input);
+        event.started_at_ms = Some(started_at_ms);
+        event.latency_ms = Some(elapsed_ms(clock));
+        fill_reply(&mut event, &reply);
+        match steps.writer.append(event.clone(), Weight::Content).await {
+            Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
+                reply = Err(Failure::new(
+                    code::RECORD_TOO_LARGE,
+                    format!("the model's reply makes an event of {size} bytes; the events topic takes {max}"),
+                ));
+                fill_reply(&mut event, &reply);
+                steps.writer.append(event, Weight::Content).await?;
+            }
+            appended => appended?,
+        }
+        if let Ok(reply) = &reply {
+            self.spend(Used::reply(reply.usage));
+        }
+        if steps.shared.step_boundary_durability {
+            // Tools start only after this (rule 14).
+            steps.writer.confirm().await?;
+        }
+        Ok(reply)
+    }
+}
+
+fn measure(agent: &str, clock: Instant, status: &str) {
+    let metrics = metrics();
+    metrics.steps.with_label_values(&["model"]).inc();
+    metrics.model_calls.with_label_values(&[agent, status]).inc();
+    metrics.model_duration.with_label_values(&[agent]).observe(clock.elapsed().as_secs_f64());
+}
+
+fn fill_reply(event: &mut StepEvent, reply: &Result<Reply, Failure>) {
+    event.status = Some(if reply.is_ok() { Status::Ok } else { Status::Error });
+    event.reply = reply.as_ref().ok().cloned();
+    event.error = reply.as_ref().err().cloned();
+}

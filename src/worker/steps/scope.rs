@@ -1,0 +1,286 @@
+//! `Scope`: where steps stand, whose they are, and what ends them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::activity::{Active, Activity, Signal};
+use super::{Halted, Interrupt, Steps};
+use crate::record::{EventType, StepEvent};
+use crate::tool::Registered;
+use crate::turn::{Counters, Definition, Failure, Ledger, Limits, Message, Overdrawn, Position, Used, code};
+use crate::worker::bind::BoundAgent;
+
+/// An agent that runs: the turn's own, or one that was called.
+pub(super) struct Frame {
+    pub(super) steps: Arc<Steps>,
+    pub(super) bound: Arc<BoundAgent>,
+    /// What its model is offered.
+    pub(super) tools: Vec<Callee>,
+    pub(super) input: Vec<Message>,
+    pub(super) metadata: Arc<BTreeMap<String, String>>,
+    /// Under which its steps stand; none: directly in the turn.
+    pub(super) position: Option<Position>,
+    /// When its time is over, in milliseconds since 1970 UTC, and why.
+    pub(super) limit: Option<(i64, Failure)>,
+    pub(super) account: usize,
+    pub(super) depth: usize,
+    pub(super) caller: Option<Arc<Frame>>,
+    pub(super) activity: Arc<Activity>,
+    /// It is over: nothing that it has left behind goes on.
+    pub(super) closed: CancellationToken,
+    /// Why it fails, where a step says so.
+    pub(super) failed: Signal<Failure>,
+    /// What its tools and its code are told when their results are no longer wanted.
+    pub(super) cancelled: CancellationToken,
+}
+
+/// What a call can call.
+#[derive(Clone)]
+pub(super) enum Callee {
+    Tool(Arc<Registered>),
+    Agent(Arc<BoundAgent>),
+}
+
+impl Callee {
+    pub(super) fn definition(&self) -> &Arc<Definition> {
+        match self {
+            Self::Tool(tool) => &tool.definition,
+            Self::Agent(agent) => &agent.definition,
+        }
+    }
+}
+
+impl Frame {
+    pub(super) fn name(&self) -> &str {
+        &self.bound.name
+    }
+
+    pub(super) fn callee(&self, name: &str) -> Option<&Callee> {
+        self.tools.iter().find(|callee| callee.definition().name == name)
+    }
+
+    /// It is over.
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+        self.cancelled.cancel();
+    }
+
+    /// This one and those that have called it.
+    fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |frame| frame.caller.as_deref())
+    }
+
+    /// Why no step may begin that is not recorded, though nobody else is to go on with the turn.
+    pub(super) fn cut_short(&self) -> Option<Interrupt> {
+        let steps = &self.steps;
+        if steps.stop.now.is_cancelled() {
+            return None;
+        }
+        if steps.cancel.token().is_cancelled() {
+            return Some(Interrupt::Turn(Failure::new(code::CANCELLED, "the turn was cancelled")));
+        }
+        let now = (steps.shared.clock)();
+        self.chain().find_map(|frame| {
+            let (_, failure) = frame.limit.as_ref().filter(|(at, _)| *at <= now)?;
+            Some(Interrupt::Agent(Overdrawn { account: frame.account, failure: failure.clone() }))
+        })
+    }
+
+    /// Waits until its own time is over, by the wall clock, which may be set meanwhile.
+    pub(super) async fn time_is_over(&self) {
+        let Some((at, _)) = self.limit else {
+            return std::future::pending().await;
+        };
+        while let Ok(left @ 1..) = u64::try_from(at.saturating_sub((self.steps.shared.clock)())) {
+            tokio::time::sleep(Duration::from_millis(left)).await;
+        }
+    }
+
+    /// As [`Self::time_is_over`], of this one or any that has called it.
+    pub(super) async fn any_time_is_over(&self) {
+        let first = self.chain().filter(|frame| frame.limit.is_some());
+        match first.min_by_key(|frame| frame.limit.as_ref().map(|(at, _)| *at)) {
+            Some(frame) => frame.time_is_over().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends what a step has said the end of.
+    pub(super) fn interrupt(&self, interrupt: Interrupt) {
+        match interrupt {
+            Interrupt::Halted(why) => self.steps.halted.say(why),
+            Interrupt::Turn(failure) => self.chain().last().unwrap_or(self).failed.say(failure),
+            Interrupt::Agent(Overdrawn { account, failure }) => {
+                let owner = self.chain().find(|frame| frame.account == account);
+                owner.unwrap_or(self).failed.say(failure);
+            }
+        }
+    }
+}
+
+/// A call of a tool that runs: what the tool calls stands inside it.
+pub(super) struct Around {
+    pub(super) position: Position,
+    pub(super) active: Arc<Active>,
+    /// The one that it is inside of itself.
+    pub(super) around: Option<Arc<Around>>,
+    pub(super) depth: usize,
+    /// It is over.
+    pub(super) closed: CancellationToken,
+    /// Where what it calls is counted for it.
+    account: OnceLock<usize>,
+}
+
+impl Around {
+    fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |around| around.around.as_deref())
+    }
+
+    /// The account of the calls inside it, opened with the first of them; `outer` is that of its agent.
+    fn account(&self, outer: usize, ledger: &mut Ledger) -> usize {
+        *self.account.get_or_init(|| {
+            let caller = self.around.as_ref().map_or(outer, |around| around.account(outer, ledger));
+            ledger.open(caller, Limits::none(), String::new())
+        })
+    }
+
+    /// What the calls inside it have used.
+    pub(super) fn used(&self, steps: &Steps) -> Used {
+        self.account.get().map(|account| steps.ledger().used(*account)).unwrap_or_default()
+    }
+}
+
+/// The code of an agent, or one attempt of a tool: where its steps stand. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Scope {
+    pub(super) frame: Arc<Frame>,
+    /// The call whose code it is, where it is a tool's.
+    pub(super) around: Option<Arc<Around>>,
+    counters: Arc<Mutex<Counters>>,
+    /// No other attempt has it.
+    pub(super) attempt: u64,
+}
+
+impl Scope {
+    pub(super) fn new(frame: Arc<Frame>, around: Option<Arc<Around>>) -> Self {
+        static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+        let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+        Self { frame, around, counters: Arc::default(), attempt }
+    }
+
+    /// The call of a tool at this position, which runs from now on.
+    pub(super) fn around(&self, position: &Position, active: &Arc<Active>) -> Arc<Around> {
+        Arc::new(Around {
+            position: position.clone(),
+            active: Arc::clone(active),
+            around: self.around.clone(),
+            depth: self.depth() + 1,
+            closed: self.closed().child_token(),
+            account: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn steps(&self) -> &Arc<Steps> {
+        &self.frame.steps
+    }
+
+    pub(super) fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many calls and agents it stands inside of.
+    pub(super) fn depth(&self) -> usize {
+        self.around.as_ref().map_or(self.frame.depth, |around| around.depth)
+    }
+
+    /// Where a step of it stands in the turn.
+    pub(super) fn at(&self, position: &Position) -> Position {
+        let parent = self.around.as_ref().map(|around| &around.position).or(self.frame.position.as_ref());
+        parent.map_or_else(|| position.clone(), |parent| parent.child(position))
+    }
+
+    pub(super) fn closed(&self) -> &CancellationToken {
+        self.around.as_ref().map_or(&self.frame.closed, |around| &around.closed)
+    }
+
+    /// The account that its steps are counted on.
+    pub(super) fn account(&self, ledger: &mut Ledger) -> usize {
+        let own = self.frame.account;
+        self.around.as_ref().map_or(own, |around| around.account(own, ledger))
+    }
+
+    pub(super) fn event(&self, kind: EventType, position: &Position) -> StepEvent {
+        self.steps().event(kind, self.frame.name(), position)
+    }
+
+    /// A step that is not recorded is about to begin.
+    ///
+    /// # Errors
+    /// It must not.
+    pub(super) async fn may_begin(&self) -> Result<(), Interrupt> {
+        self.goes_on()?;
+        // A tool that runs goes on, and so does what it calls.
+        if self.around.is_none() {
+            self.frame.cut_short().map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+
+    /// A step is about to be looked at, recorded or not.
+    ///
+    /// # Errors
+    /// The turn is stopped, or its end is decided.
+    pub(super) fn goes_on(&self) -> Result<(), Interrupt> {
+        if self.around.is_none() && self.steps().stop.boundary.is_cancelled() {
+            return Err(Interrupt::Halted(Halted::Stopped));
+        }
+        Ok(())
+    }
+
+    /// Whether the end of it, or of what it is inside of, is decided.
+    fn is_decided(&self) -> bool {
+        self.steps().halted.is_said() || self.frame.chain().any(|frame| frame.failed.is_said())
+    }
+
+    /// The result of a step; one that ends the turn, or the agent, does not return.
+    ///
+    /// # Errors
+    /// What the code that has made it may see, and that the turn is over: it has outlived it.
+    pub(super) async fn step<T>(
+        &self,
+        step: impl Future<Output = Result<Result<T, Failure>, Interrupt>>,
+    ) -> Result<T, Failure> {
+        let step = async {
+            if self.is_decided() {
+                return None;
+            }
+            match step.await {
+                Ok(result) => Some(result),
+                Err(interrupt) => {
+                    self.frame.interrupt(interrupt);
+                    None
+                }
+            }
+        };
+        let over = self.closed();
+        tokio::select! {
+            biased;
+            () = over.cancelled() => {}
+            result = step => match result {
+                Some(result) => return result,
+                None => {
+                    // Whoever waits until nothing runs need not wait for the calls that this one is inside of.
+                    for around in self.around.iter().flat_map(|around| around.chain()) {
+                        around.active.give_up();
+                    }
+                    over.cancelled().await;
+                }
+            },
+        }
+        Err(Failure::new(code::CANCELLED, "the turn, or the call whose step this is, is over"))
+    }
+}
