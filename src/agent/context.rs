@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{AgentError, Ask, Asked, Finished, Host, StepContext, StepEffect, StepKind, StepRun};
 use crate::tool::{Callee, DirectCall, Output, ToolError};
-use crate::turn::{Failure, Message};
+use crate::turn::{Failure, Message, code};
 
 /// What an agent is given: its input, and everything that it can do. Cheap to clone.
 ///
@@ -112,7 +112,7 @@ impl AgentContext {
     /// # Errors
     /// The call's, recorded like a result: `unknown_tool`, `invalid_arguments`, what the tool failed with.
     pub fn call(&self, tool: impl Callee, arguments: impl Serialize) -> DirectCall {
-        DirectCall::new(Arc::clone(&self.host) as Arc<_>, tool, arguments)
+        DirectCall::new(Arc::clone(&self.host) as Arc<_>, None, tool, arguments)
     }
 
     /// Calls another agent of the worker with this text. Its steps stand under the call (`billing#0/m0`), what it uses
@@ -162,17 +162,17 @@ impl AgentContext {
     ///
     /// # Errors
     /// What the code returned, recorded like a result; it is not tried again.
-    pub async fn step<T, F>(
+    pub fn step<'a, T, F>(
         &self,
         id: &str,
         effect: StepEffect,
-        run: impl FnOnce(StepContext) -> F + Send,
-    ) -> Result<T, Failure>
+        run: impl FnOnce(StepContext) -> F + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, Failure>>
     where
         T: Serialize + DeserializeOwned,
-        F: Future<Output = Result<T, ToolError>> + Send,
+        F: Future<Output = Result<T, ToolError>> + Send + 'a,
     {
-        self.run_step(StepKind::Step(id.into(), effect), run).await
+        self.run_step(StepKind::Step(id.into(), effect), run)
     }
 
     /// Like [`Self::step`] with the effect `write`, and runs at most once: its start is confirmed on the log before it
@@ -181,34 +181,37 @@ impl AgentContext {
     ///
     /// # Errors
     /// As [`Self::step`], and `unknown_outcome`.
-    pub async fn once<T, F>(&self, id: &str, run: impl FnOnce(StepContext) -> F + Send) -> Result<T, Failure>
+    pub fn once<'a, T, F>(
+        &self,
+        id: &str,
+        run: impl FnOnce(StepContext) -> F + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, Failure>>
     where
         T: Serialize + DeserializeOwned,
-        F: Future<Output = Result<T, ToolError>> + Send,
+        F: Future<Output = Result<T, ToolError>> + Send + 'a,
     {
-        self.run_step(StepKind::Once(id.into()), run).await
+        self.run_step(StepKind::Once(id.into()), run)
     }
 
-    async fn run_step<T, F>(
+    /// The step has its place before the future is polled.
+    fn run_step<'a, T, F>(
         &self,
         kind: StepKind,
-        run: impl FnOnce(StepContext) -> F + Send,
-    ) -> Result<T, Failure>
+        run: impl FnOnce(StepContext) -> F + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, Failure>>
     where
         T: Serialize + DeserializeOwned,
-        F: Future<Output = Result<T, ToolError>> + Send,
+        F: Future<Output = Result<T, ToolError>> + Send + 'a,
     {
-        let run: StepRun<'_> = Box::new(|step| Box::pin(async move { Output::take(run(step).await?) }));
-        let output = self.host.step(kind, run).await?;
-        // Also right after it ran: what is returned is what will be returned the next time.
-        output.read().map_err(|error| {
-            Failure::new(
-                crate::turn::code::INVALID_RESULT,
-                format!(
-                    "what the step returned cannot be read back as {}: {error}",
-                    std::any::type_name::<T>()
-                ),
-            )
+        let run: StepRun<'a> = Box::new(|step| Box::pin(async move { Output::take(run(step).await?) }));
+        let output = self.host.step(kind, run);
+        Box::pin(async move {
+            // Also right after it ran: what is returned is what will be returned the next time.
+            output.await?.read().map_err(|error| {
+                let wanted = std::any::type_name::<T>();
+                let message = format!("what the step returned cannot be read back as {wanted}: {error}");
+                Failure::new(code::INVALID_RESULT, message)
+            })
         })
     }
 
@@ -216,40 +219,34 @@ impl AgentContext {
     ///
     /// # Errors
     /// Only after the turn is over.
-    pub async fn now(&self) -> Result<SystemTime, Failure> {
+    pub fn now(&self) -> BoxFuture<'static, Result<SystemTime, Failure>> {
         let host = Arc::clone(&self.host);
-        let ms: i64 = self.value("now", move || host.now_ms()).await?;
-        let since = Duration::from_millis(ms.unsigned_abs());
-        let at = if ms < 0 {
-            SystemTime::UNIX_EPOCH.checked_sub(since)
-        } else {
-            SystemTime::UNIX_EPOCH.checked_add(since)
-        };
-        Ok(at.unwrap_or(SystemTime::UNIX_EPOCH))
+        let ms = self.value("now", move || host.now_ms());
+        Box::pin(async move { ms.await.map(since_1970) })
     }
 
     /// A random number, recorded: the same each time that the code runs.
     ///
     /// # Errors
     /// Only after the turn is over.
-    pub async fn random(&self) -> Result<u64, Failure> {
-        self.value("random", random).await
+    pub fn random(&self) -> BoxFuture<'static, Result<u64, Failure>> {
+        self.value("random", random)
     }
 
     /// A random UUID (version 4), recorded: the same each time that the code runs.
     ///
     /// # Errors
     /// Only after the turn is over.
-    pub async fn uuid(&self) -> Result<String, Failure> {
-        self.value("uuid", || uuid::Uuid::new_v4().to_string()).await
+    pub fn uuid(&self) -> BoxFuture<'static, Result<String, Failure>> {
+        self.value("uuid", || uuid::Uuid::new_v4().to_string())
     }
 
-    async fn value<T: Serialize + DeserializeOwned + Send>(
+    fn value<T: Serialize + DeserializeOwned + Send + 'static>(
         &self,
         kind: &'static str,
-        make: impl FnOnce() -> T + Send,
-    ) -> Result<T, Failure> {
-        self.run_step(StepKind::Value(kind), |_| async move { Ok(make()) }).await
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, Failure>> {
+        self.run_step(StepKind::Value(kind), |_| std::future::ready(Ok(make())))
     }
 
     /// Asks a person, and waits for the answer. A worker cannot wait for one: there it ends the turn with
@@ -260,6 +257,15 @@ impl AgentContext {
     pub async fn interrupt(&self, question: impl Into<String>) -> Result<String, Failure> {
         self.host.interrupt(question.into()).await
     }
+}
+
+fn since_1970(ms: i64) -> SystemTime {
+    let since = Duration::from_millis(ms.unsigned_abs());
+    let at = match ms < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(since),
+        false => SystemTime::UNIX_EPOCH.checked_add(since),
+    };
+    at.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// 64 random bits, out of the 122 of a UUID: each of them has one of its own.

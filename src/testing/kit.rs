@@ -281,7 +281,11 @@ impl Drop for Aloud<'_> {
 fn promises(kit: &Kit) {
     let mut contents = HashSet::new();
     for event in kit.events() {
-        let content = matches!(event.kind, EventType::ModelReply | EventType::ToolResult);
+        let content = match event.kind {
+            EventType::ModelReply | EventType::ToolResult => true,
+            EventType::Step => event.status.is_some(),
+            _ => false,
+        };
         let key = (event.session_id, event.turn_id, event.position);
         if content && !contents.insert(key.clone()) {
             panic!("a position has two contents: {key:?}");

@@ -64,6 +64,10 @@ impl Tool for Spy {
         self.tool.spec()
     }
 
+    fn name(&self) -> String {
+        self.tool.name()
+    }
+
     async fn call(&self, context: &ToolContext, arguments: Value) -> Result<Output, ToolError> {
         let index = self.runs.begin(Run {
             session: context.session_id().into(),

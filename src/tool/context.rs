@@ -15,8 +15,8 @@ use crate::turn::{ExternalIoMode, IdempotencyKey, Position, SessionId, TurnId};
 pub struct ToolContext {
     inner: Arc<Inner>,
     attempt: u32,
-    /// What runs the calls of this attempt. None: no turn is around it.
-    caller: Option<Arc<dyn Caller>>,
+    /// What runs the calls of this attempt.
+    caller: Arc<dyn Caller>,
     cancelled: CancellationToken,
 }
 
@@ -169,7 +169,7 @@ impl ToolContext {
     }
 
     pub(super) fn caller(&self) -> Arc<dyn Caller> {
-        self.caller.clone().unwrap_or_else(|| Alone::caller(self.clone()))
+        Arc::clone(&self.caller)
     }
 
     pub(super) fn environment(&self) -> &Environment {
@@ -180,7 +180,7 @@ impl ToolContext {
     /// cancels it, so that work which outlives the attempt learns that nobody waits.
     pub(super) fn for_attempt(&self, attempt: u32) -> (Self, DropGuard) {
         let cancelled = self.cancelled.child_token();
-        let caller = self.caller.as_ref().map(|caller| caller.again());
+        let caller = self.caller.again();
         let context = Self { inner: Arc::clone(&self.inner), attempt, caller, cancelled: cancelled.clone() };
         (context, cancelled.drop_guard())
     }
@@ -274,7 +274,8 @@ impl ToolContextBuilder {
         ToolContext {
             inner: Arc::new(inner),
             attempt: self.attempt,
-            caller: self.caller,
+            // Without a turn around it.
+            caller: self.caller.unwrap_or_else(|| Arc::new(Alone::default())),
             cancelled: self.cancelled,
         }
     }

@@ -20,6 +20,8 @@ pub(crate) trait Caller: Send + Sync + 'static {
 
 /// What a direct call says.
 pub(crate) struct DirectArguments {
+    /// What the code is that makes it, where it is a tool.
+    pub from: Option<ToolContext>,
     pub name: String,
     /// The tool itself, where the code has it.
     pub tool: Option<Arc<dyn Tool>>,
@@ -56,13 +58,18 @@ pub struct DirectCall {
 }
 
 impl DirectCall {
-    pub(crate) fn new(caller: Arc<dyn Caller>, callee: impl Callee, arguments: impl Serialize) -> Self {
+    pub(crate) fn new(
+        caller: Arc<dyn Caller>,
+        from: Option<ToolContext>,
+        callee: impl Callee,
+        arguments: impl Serialize,
+    ) -> Self {
         let (name, tool) = callee.into_callee();
         let arguments = Output::of(&arguments).map(Output::into_json).map_err(|error| {
             let message = format!("the arguments for {name} cannot be written as JSON: {}", error.message());
             Failure::new(code::INVALID_ARGUMENTS, message)
         });
-        Self { caller, asked: DirectArguments { name, tool, id: None, arguments } }
+        Self { caller, asked: DirectArguments { from, name, tool, id: None, arguments } }
     }
 
     /// The call stands at this id and not at the number of calls of its tool before it, so that it keeps its place, and
@@ -84,29 +91,23 @@ impl IntoFuture for DirectCall {
 }
 
 /// No turn is around the code: the tools just run (specification P, "Approval").
+#[derive(Default)]
 pub(super) struct Alone {
-    context: ToolContext,
     counters: Mutex<Counters>,
-}
-
-impl Alone {
-    pub(super) fn caller(context: ToolContext) -> Arc<dyn Caller> {
-        Arc::new(Self { context, counters: Mutex::default() })
-    }
 }
 
 impl Caller for Alone {
     fn again(&self) -> Arc<dyn Caller> {
-        Self::caller(self.context.clone())
+        Arc::new(Self::default())
     }
 
     fn call(&self, call: DirectArguments) -> BoxFuture<'static, Result<Output, Failure>> {
-        let DirectArguments { name, tool, id, arguments } = call;
+        let DirectArguments { from, name, tool, id, arguments } = call;
         let position = {
             let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
             counters.direct(&name, id.as_deref())
         };
-        let context = self.context.inside(&name, &position);
+        let context = from.map(|from| from.inside(&name, &position));
         Box::pin(async move {
             let unknown = || {
                 let message = format!(
@@ -114,7 +115,7 @@ impl Caller for Alone {
                 );
                 Failure::new(code::UNKNOWN_TOOL, message)
             };
-            let tool = tool.ok_or_else(unknown)?;
+            let (tool, context) = tool.zip(context).ok_or_else(unknown)?;
             let mut registry = Registry::new();
             let unusable = |error| Failure::new(code::TOOL_REGISTRATION_ERROR, format!("{error}"));
             registry.register(tool).map_err(unusable)?;
@@ -155,7 +156,7 @@ impl ToolContext {
     /// The call's: `?` makes a fatal error of a fatal one, and one that is not retried of every other, because a call that
     /// is recorded as failed has failed for this call's next attempt too.
     pub fn call(&self, tool: impl Callee, arguments: impl Serialize) -> DirectCall {
-        DirectCall::new(self.caller(), tool, arguments)
+        DirectCall::new(self.caller(), Some(self.clone()), tool, arguments)
     }
 
     /// The context of a call that this one makes outside of any turn.

@@ -22,6 +22,7 @@ use crate::worker::outbox::short;
 
 /// What another agent is called with.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SubAgentArguments {
     input: String,
 }
