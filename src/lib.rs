@@ -10,6 +10,9 @@ extern crate self as turnmill;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/tools.md")]
 struct Tools;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/agents.md")]
+struct Agents;
 
 mod admin;
 pub mod agent;
