@@ -39,6 +39,13 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for AgentError {
     }
 }
 
+/// So that what fails in a step's own code can go up by `?`.
+impl From<AgentError> for ToolError {
+    fn from(error: AgentError) -> Self {
+        Self::from(error.0)
+    }
+}
+
 impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

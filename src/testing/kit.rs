@@ -200,7 +200,7 @@ impl Kit {
         self.sent.dead_letters()
     }
 
-    /// The log as lines without times, claims and hashes, to compare with a file. Calls that run side by side are in the
+    /// The log as lines without times, claims, hashes and recorded values of clock and chance, to compare with a file. Calls that run side by side are in the
     /// order in which they happened to end.
     pub fn golden(&self) -> String {
         let mut lines = String::new();
@@ -220,7 +220,9 @@ impl Kit {
             if let Some(raw) = &event.arguments_raw {
                 let _ = write!(lines, " {raw:?}");
             }
-            let texts = [event.arguments.as_ref(), event.output.as_ref()];
+            // What the clock or chance has said.
+            let is_value = event.position.as_ref().is_some_and(|position| position.is_value());
+            let texts = [event.arguments.as_ref(), event.output.as_ref().filter(|_| !is_value)];
             for text in texts.into_iter().flatten() {
                 let _ = write!(lines, " {}", text.get());
             }

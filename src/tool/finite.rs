@@ -60,7 +60,7 @@ impl Walk {
     fn float(self, value: f64) -> Result<(), Error> {
         match self.any_number || value.is_finite() {
             true => Ok(()),
-            false => Err(Error(format!("the result has a number that JSON cannot carry: {value}"))),
+            false => Err(Error(format!("it has a number that JSON cannot carry: {value}"))),
         }
     }
 }

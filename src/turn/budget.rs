@@ -80,6 +80,16 @@ impl std::ops::AddAssign for Used {
     }
 }
 
+impl std::ops::SubAssign for Used {
+    fn sub_assign(&mut self, other: Self) {
+        self.model_calls = self.model_calls.saturating_sub(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_sub(other.tool_calls);
+        self.tokens.input_tokens = self.tokens.input_tokens.saturating_sub(other.tokens.input_tokens);
+        self.tokens.output_tokens = self.tokens.output_tokens.saturating_sub(other.tokens.output_tokens);
+        self.cost = self.cost.saturating_sub(other.cost);
+    }
+}
+
 /// A cost as it is written: digits, and a point among them; at most 28 digits, which a decimal holds exactly.
 pub(crate) fn exact_cost(text: &str) -> Option<Decimal> {
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
@@ -137,6 +147,8 @@ pub struct Ledger {
 struct Account {
     limits: Limits,
     used: Used,
+    /// What may be used by what runs now: no two that run together can both have the last of it.
+    held: Used,
     /// Whose it is, for a person.
     whose: String,
     caller: Option<usize>,
@@ -154,14 +166,12 @@ pub struct Overdrawn {
 impl Ledger {
     /// The account 0 of a turn's own agent.
     pub fn new(limits: Limits) -> Self {
-        Self {
-            accounts: vec![Account { limits, used: Used::default(), whose: "the turn".into(), caller: None }],
-        }
+        Self { accounts: vec![Account::new(limits, "the turn".into(), None)] }
     }
 
     /// The account of an agent that the owner of another calls.
     pub fn open(&mut self, caller: usize, limits: Limits, whose: String) -> usize {
-        self.accounts.push(Account { limits, used: Used::default(), whose, caller: Some(caller) });
+        self.accounts.push(Account::new(limits, whose, Some(caller)));
         self.accounts.len() - 1
     }
 
@@ -172,9 +182,23 @@ impl Ledger {
 
     /// Adds what is recorded, or cannot be helped any more, to the account and those of its callers.
     pub fn add(&mut self, account: usize, used: Used) {
+        self.each(account, |account| account.used += used);
+    }
+
+    /// Something begins that may use so much.
+    pub fn hold(&mut self, account: usize, held: Used) {
+        self.each(account, |account| account.held += held);
+    }
+
+    /// It has ended.
+    pub fn release(&mut self, account: usize, held: Used) {
+        self.each(account, |account| account.held -= held);
+    }
+
+    fn each(&mut self, account: usize, change: impl Fn(&mut Account)) {
         let mut next = Some(account);
         while let Some(account) = next.and_then(|at| self.accounts.get_mut(at)) {
-            account.used += used;
+            change(account);
             next = account.caller;
         }
     }
@@ -230,8 +254,19 @@ impl Ledger {
 }
 
 impl Account {
+    fn new(limits: Limits, whose: String, caller: Option<usize>) -> Self {
+        Self { limits, used: Used::default(), held: Used::default(), whose, caller }
+    }
+
+    fn total(&self) -> Used {
+        let mut total = self.used;
+        total += self.held;
+        total
+    }
+
     fn forbids_reply(&self) -> Option<Failure> {
-        let Self { limits, used, whose, .. } = self;
+        let Self { limits, whose, .. } = self;
+        let used = self.total();
         if let Some(max) = limits.max_model_calls.filter(|max| used.model_calls >= *max) {
             let message = format!(
                 "{whose} has made {} model calls, and may make {max} (model_calls)",
@@ -246,7 +281,7 @@ impl Account {
     }
 
     fn forbids_calls(&self, what: &str, calls: u32) -> Option<Failure> {
-        let total = self.used.tool_calls.saturating_add(calls);
+        let total = self.total().tool_calls.saturating_add(calls);
         let max = Some(self.limits.max_tool_calls).filter(|max| total > *max)?;
         let whose = &self.whose;
         let message =
@@ -255,7 +290,7 @@ impl Account {
     }
 
     fn forbids_cost(&self, what: &str, cost: Decimal) -> Option<Failure> {
-        let total = self.used.cost.saturating_add(cost);
+        let total = self.total().cost.saturating_add(cost);
         let max = self.limits.max_cost.filter(|max| total > *max)?;
         let whose = &self.whose;
         let message =
@@ -389,5 +424,24 @@ mod tests {
         };
         assert_eq!((account, failure.code.as_ref()), (0, code::TOOL_CALL_LIMIT));
         assert_eq!(failure.message, "x brings the turn to 4 tool calls, and it may make 3 (tool_calls)");
+    }
+
+    #[test]
+    fn what_runs_may_use_what_it_holds_and_nobody_else_may() {
+        let mut ledger = ledger(|limits| {
+            limits.max_cost = Some(1.into());
+            limits.max_model_calls = Some(1);
+        });
+        let inner = ledger.open(0, Limits::none(), String::new());
+        let (cost, reply) = (Used::cost(1.into()), Used::reply(Usage::default()));
+        ledger.hold(inner, cost);
+        ledger.hold(0, reply);
+        assert_eq!(why(ledger.check_direct(0, "x", "0.1".parse().unwrap())).0, code::COST_LIMIT);
+        assert_eq!(why(ledger.check_reply(inner)).0, code::MODEL_CALL_LIMIT);
+        assert_eq!(ledger.used(0), Used::default());
+        ledger.release(inner, cost);
+        ledger.release(0, reply);
+        assert_eq!(ledger.check_direct(0, "x", 1.into()), Ok(()));
+        assert_eq!(ledger.check_reply(inner), Ok(()));
     }
 }

@@ -54,15 +54,20 @@ impl Call {
         Self::judge(position, call.name, call.arguments, tool.map(|tool| &**tool), truncated, names)
     }
 
-    /// A call that code makes itself, of this tool if there is one; `names` are those that there are.
+    /// A call that code makes itself, of this tool if there is one; `names` are those that there are. The arguments are
+    /// JSON, or why they have none.
     pub fn direct<'a>(
         position: Position,
         name: &str,
-        arguments: String,
+        arguments: Result<String, Failure>,
         tool: Option<&Definition>,
         names: impl Iterator<Item = &'a str>,
     ) -> Self {
-        Self::judge(position, name.to_owned(), arguments, tool, None, names)
+        let (arguments, refused) = match arguments {
+            Ok(arguments) => (arguments, None),
+            Err(failure) => (String::new(), Some(failure)),
+        };
+        Self::judge(position, name.to_owned(), arguments, tool, refused, names)
     }
 
     fn judge<'a>(

@@ -65,6 +65,12 @@ impl Position {
         Self(format!("step:{}#{count}", encode(name)).into())
     }
 
+    /// Whether a value stands there that agent code was given ([`Self::value`]).
+    pub fn is_value(&self) -> bool {
+        let own = self.0.rsplit_once('/').map_or(&*self.0, |(_, own)| own);
+        own.starts_with("step:") && own.contains('#')
+    }
+
     /// `child` inside the call or sub-agent at this position.
     #[must_use]
     pub fn child(&self, child: &Self) -> Self {

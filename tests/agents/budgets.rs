@@ -61,14 +61,14 @@ async fn questions_to_the_model_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_waits_for_no_step_is_out_of_time_too() {
-    for (late, expected) in [(json!({"seconds": 60}), "run_time_limit")] {
+    {
         let began = tokio::time::Instant::now();
         let waits = |_: AgentContext| async {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             Answer::Ok("too late".into())
         };
-        let result = Kit::new(app(waits)).run(&within(late)).await;
-        assert_eq!(code(&result), expected);
+        let result = Kit::new(app(waits)).run(&within(json!({"seconds": 60}))).await;
+        assert_eq!(code(&result), "run_time_limit");
         assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
     }
 }
@@ -108,4 +108,50 @@ async fn what_is_recorded_is_read_back_whatever_the_time_is() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let result = kit.run(&turn).await;
     assert_eq!((code(&result), result.usage.tool_calls), ("run_time_limit", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_run_together_do_not_both_have_the_last_of_a_budget() {
+    let both = |ctx: AgentContext| async move {
+        let paid = tokio::join!(ctx.call(Pay, cents(1)), ctx.call(Pay, cents(2)));
+        Answer::Ok(format!("{paid:?}"))
+    };
+    let mut kit = Kit::new(app(both));
+    let result = kit.run(&within(json!({"cost": "0.40"}))).await;
+    assert_eq!(
+        (code(&result), result.usage.cost.to_string(), ran(&kit).len()),
+        ("cost_limit", "0.25".into(), 1)
+    );
+
+    let asks = |ctx: AgentContext| async move {
+        let said = tokio::join!(ctx.ask(ctx.input()), ctx.ask(ctx.input()));
+        Answer::Ok(format!("{said:?}"))
+    };
+    let result = Kit::new(app(asks)).run(&within(json!({"model_calls": 1}))).await;
+    assert_eq!((code(&result), result.usage.model_calls), ("model_call_limit", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_waits_before_what_is_recorded_comes_to_it_however_late_it_is() {
+    async fn waits(ctx: AgentContext) -> Answer {
+        let seen = ctx.call(Draw, json!({})).await?;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        ctx.call(Pay, json!({"cents": seen.read::<u64>()?})).await?;
+        Ok("paid".into())
+    }
+    let turn = within(json!({"seconds": 60}));
+    let mut kit = Kit::new(app(waits));
+    assert!(kit.crash_before(&turn, EventType::TurnOutput, None).await);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(output(&kit.run(&turn).await), "paid");
+
+    // Code that does not come to it any more is not waited for for ever.
+    async fn never(ctx: AgentContext) -> Answer {
+        ctx.call(Draw, json!({})).await?;
+        std::future::pending().await
+    }
+    let mut kit = Kit::new(app(waits));
+    assert!(kit.crash_before(&turn, EventType::TurnOutput, None).await);
+    kit.deploy(app(never));
+    assert_eq!(code(&kit.run(&turn).await), "run_time_limit");
 }

@@ -203,3 +203,60 @@ async fn a_panic_is_the_turns_and_an_error_has_its_text() {
         ("agent_error", "invalid digit found in string")
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_under_an_id_is_paid_once_however_often_it_is_looked_at() {
+    async fn thrice(ctx: AgentContext) -> Answer {
+        for _ in 0..3 {
+            ctx.call(Pay, cents(1)).id("x").await?;
+        }
+        Ok("paid".into())
+    }
+    let mut kit = Kit::new(app(thrice));
+    assert!(kit.crash_before(&go(), EventType::TurnOutput, None).await);
+    let result = kit.run(&go()).await;
+    assert_eq!((result.usage.tool_calls, result.usage.cost.to_string()), (1, "0.25".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_that_are_no_json_are_no_others() {
+    let call = |arguments: f64| {
+        move |ctx: AgentContext| async move {
+            let called = match arguments.is_nan() {
+                true => ctx.call("draw", arguments).await,
+                false => ctx.call("draw", json!({})).await,
+            };
+            Answer::Ok(format!("{called:?}"))
+        }
+    };
+    let mut kit = Kit::new(app(call(f64::NAN)));
+    assert!(kit.crash_before(&go(), EventType::TurnOutput, None).await);
+    let message = at(&kit, "draw#0")[0].error.clone().unwrap().message;
+    assert_eq!(
+        message,
+        "the arguments for draw cannot be written as JSON: it has a number that JSON cannot carry: NaN"
+    );
+    kit.deploy(app(call(0.0)));
+    assert_eq!(code(&kit.run(&go()).await), "replay_input_changed");
+}
+
+/// Take a minute.
+#[turnmill::tool(timeout = "10m")]
+async fn minute() -> Result<(), ToolError> {
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_goes_on_past_the_end_that_a_step_has_said_ends_so_all_the_same() {
+    async fn past(ctx: AgentContext) -> Answer {
+        tokio::select! {
+            biased;
+            _ = async { tokio::join!(ctx.call("minute", json!({})), ctx.call(PayOut, json!({}))) } => {}
+            _ = tokio::time::sleep(std::time::Duration::from_secs(1)) => {}
+        }
+        Ok("not so".into())
+    }
+    let mut kit = Kit::new(app(past).tool(Minute));
+    assert_eq!(code(&kit.run(&go()).await), "tool_registration_error");
+}

@@ -93,8 +93,10 @@ async fn a_retry_finds_what_the_attempt_before_it_was_told() {
 
 #[tokio::test(start_paused = true)]
 async fn each_call_is_judged_by_its_own_declaration() {
+    let began = tokio::time::Instant::now();
     let arguments = json!({"tool": "pay_out", "arguments": {}});
     let (kit, result) = played(&World::default(), ("relay", arguments)).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "nobody waits for the call that will never end");
     assert_eq!((code(&result), ran(&kit)), ("tool_registration_error", vec!["m0.c0".into()]));
 
     for (kind, expected) in [("fatal", "tool_fatal"), ("poison", "poison")] {
@@ -145,5 +147,27 @@ async fn without_a_turn_around_it_a_tool_just_runs() {
     assert_eq!(context.call(Pay, json!({"cents": "x"})).await.unwrap_err().code, "invalid_arguments");
     let unknown = context.call("pay", cents(1)).await.unwrap_err();
     assert_eq!(unknown.code, "unknown_tool");
-    tokio::time::sleep(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_pays_for_what_is_recorded_once() {
+    let mut kit = Kit::new(nesting(&World::default()));
+    let turn = turn("a", "go", [calls([("paying", json!({}))]), says("Done.")]);
+    kit.deploy({
+        let agent = AgentSpec::new("a", "scripted").tools(["paying"]);
+        tools(&World::default()).tool(Paying).agent(agent)
+    });
+    // The inner call is recorded, the outer one runs again and is tried again.
+    assert!(kit.crash_before(&turn, EventType::ToolResult, Some("m0.c0")).await);
+    let result = kit.run(&turn).await;
+    assert_eq!((result.usage.tool_calls, result.usage.cost.to_string()), (2, "0.25".into()));
+    let usage = at(&kit, "m0.c0").pop().unwrap().usage.unwrap();
+    assert_eq!((usage.tool_calls, usage.cost.to_string()), (1, "0.25".into()));
+}
+
+/// Pay, and fail but at the last try.
+#[turnmill::tool(writes, retry = 2)]
+async fn paying(ctx: &ToolContext) -> Result<(), ToolError> {
+    ctx.call(Pay, cents(1)).await?;
+    if ctx.attempt() < 3 { Err(ToolError::retryable("not yet")) } else { Ok(()) }
 }

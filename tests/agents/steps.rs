@@ -79,6 +79,7 @@ async fn once_runs_at_most_once_and_returns_what_it_returned() {
     assert_eq!(code(&kit.run(&go()).await), "unknown_outcome");
     assert_eq!(world.noted(), ["hello", "hello"], "the one before the crash");
     assert_eq!(steps(&kit), ["once:greet begins", "once:greet unknown_outcome"]);
+    assert_eq!(at(&kit, "once:greet")[1].attempts, None, "it was not run");
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,6 +156,27 @@ async fn the_clock_and_chance_are_recorded() {
     assert_ne!(output(&result), output(&before));
     assert_ne!(output(&second.1), output(&before));
     assert_eq!(told[4].len(), 36);
+    let lines = again.golden();
+    let steps_of: Vec<_> = lines.lines().filter(|line| line.contains("/step:")).collect();
+    assert_eq!(steps_of[0], "turn/step:now#0 step attempts 1", "the same lines in every run");
     let places = ["step:now#0 ok", "step:now#1 ok", "step:random#0 ok", "step:random#1 ok", "step:uuid#0 ok"];
     assert_eq!(steps(&again), places);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_in_a_steps_own_code_goes_up() {
+    let (_, result) = run(|ctx: AgentContext| async move {
+        let own = ctx.clone();
+        let failed = ctx.step::<u8, _>("x", StepEffect::Read, |step| async move {
+            let _: &u8 = own.deps()?;
+            step.http()?;
+            Ok(1)
+        });
+        Answer::Ok(failed.await.unwrap_err().message)
+    })
+    .await;
+    assert_eq!(
+        output(&result),
+        "the step at step:x: the agent needs deps of the type u8; give them to App::deps"
+    );
 }

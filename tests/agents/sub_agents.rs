@@ -228,3 +228,26 @@ async fn what_is_wrong_with_sub_agents_is_found_at_bind() {
         assert!(text.contains(expected), "{text}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_called_agent_that_does_not_do_the_same_again_fails_the_turn_whatever_its_caller_makes_of_it() {
+    let program = |calls: bool| {
+        let front = AgentSpec::new("a", "scripted").code(|ctx: AgentContext| async move {
+            let _ = ctx.call_agent("b", "go").await;
+            Answer::Ok("not so".into())
+        });
+        let inner = AgentSpec::new("b", "scripted").code(move |ctx: AgentContext| async move {
+            if calls {
+                ctx.call(Pay, cents(1)).await?;
+            }
+            Answer::Ok("ok".into())
+        });
+        tools(&World::default()).agent(front).agent(inner)
+    };
+    let mut kit = Kit::new(program(true));
+    assert!(kit.crash_before(&go(), EventType::ToolResult, Some("b#0")).await);
+    kit.deploy(program(false));
+    let result = kit.run(&go()).await;
+    assert_eq!(code(&result), "replay_input_changed");
+    assert!(result.error.unwrap().message.starts_with("position b#0/pay#0: "));
+}

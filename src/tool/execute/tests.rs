@@ -142,7 +142,7 @@ async fn what_no_retry_can_mend_is_not_retried() {
             || Output::of(&f64::NAN).unwrap_err(),
             code::INVALID_RESULT,
             "the result of tool probe cannot be written as JSON: \
-             the result has a number that JSON cannot carry: NaN",
+             it has a number that JSON cannot carry: NaN",
         ),
     ];
     for (error, code, text) in cases {

@@ -67,6 +67,11 @@ impl Activity {
         }
     }
 
+    /// Waits until something runs.
+    pub(super) async fn busy(&self) {
+        let _ = self.count.subscribe().wait_for(|count| *count > 0).await;
+    }
+
     /// Waits until nothing runs.
     pub(super) async fn idle(&self) {
         // The sender is ours: the channel is not closed.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::activity::Active;
 use super::scope::{Around, Callee, Scope};
-use super::{Again, Interrupt, MAX_DEPTH, Weight, changed};
+use super::{Again, Hold, Interrupt, MAX_DEPTH, Weight, changed};
 use crate::journal::{self, Content};
 use crate::metrics::{UNKNOWN, metrics};
 use crate::record::{EventType, Status, StepEvent};
@@ -22,15 +22,18 @@ use crate::worker::outbox::short;
 
 type Outcome = Result<String, Failure>;
 
-/// A call that is to run, and whether it has begun before.
-pub(super) struct Ready {
-    pub(super) call: Call,
-    pub(super) attempt: u32,
+/// A call that is to run.
+struct Ready {
+    call: Call,
+    /// Whether it has begun before.
+    attempt: u32,
+    /// What it may cost.
+    hold: Hold,
 }
 
 enum Planned {
     Recorded(CallResult),
-    Run(Ready),
+    Run(Call, u32),
 }
 
 /// A call that runs: it counts as running until this is dropped, and nothing that it has left behind goes on after.
@@ -46,23 +49,28 @@ impl Drop for Running {
 impl Scope {
     /// The result of every call of a reply, in the order of the calls. Nothing runs if any record was made from another
     /// input.
-    pub(super) async fn calls(&self, calls: Vec<Call>) -> Result<Vec<CallResult>, Interrupt> {
+    pub(super) async fn calls(
+        &self,
+        calls: Vec<Call>,
+        holds: Vec<Hold>,
+    ) -> Result<Vec<CallResult>, Interrupt> {
         self.goes_on()?;
         let mut planned = Vec::with_capacity(calls.len());
-        for call in calls {
+        for (call, hold) in calls.into_iter().zip(holds) {
             let callee = self.frame.callee(&call.name).cloned();
-            planned.push((self.plan(Call { position: self.at(&call.position), ..call }, false)?, callee));
+            let plan = self.plan(Call { position: self.at(&call.position), ..call }, false)?;
+            planned.push((plan, hold, callee));
         }
-        if planned.iter().any(|(plan, _)| matches!(plan, Planned::Run(_))) {
+        if planned.iter().any(|(plan, ..)| matches!(plan, Planned::Run(..))) {
             self.may_begin().await?;
         }
-        try_join_all(planned.into_iter().map(|(plan, callee)| async {
+        try_join_all(planned.into_iter().map(|(plan, hold, callee)| async {
             match plan {
                 Planned::Recorded(result) => Ok(result),
-                Planned::Run(ready) => {
+                Planned::Run(call, attempt) => {
                     let active = self.frame.activity.begin();
-                    let position = ready.call.position.clone();
-                    let result = self.one(ready, callee, active).await?;
+                    let position = call.position.clone();
+                    let result = self.one(Ready { call, attempt, hold }, callee, active).await?;
                     Ok(CallResult { position, result })
                 }
             }
@@ -78,14 +86,7 @@ impl Scope {
         let tool = registry.get(&name);
         let names = registry.iter().map(|tool| tool.spec.name.as_str());
         let definition = tool.map(|tool| &*tool.definition);
-        let (arguments, unreadable) = match arguments {
-            Ok(arguments) => (arguments, None),
-            Err(failure) => (String::new(), Some(failure)),
-        };
-        let mut call = Call::direct(self.at(&position), &name, arguments, definition, names);
-        if let Some(failure) = unreadable {
-            call.plan = CallPlan::Answer(failure);
-        }
+        let call = Call::direct(self.at(&position), &name, arguments, definition, names);
         (call, tool.cloned().map(Callee::Tool))
     }
 
@@ -102,7 +103,7 @@ impl Scope {
             false => None,
         };
         let seen = held.is_some() && self.steps().has_seen(&call.position);
-        let ready = match self.plan(call, held.is_some())? {
+        let (call, attempt) = match self.plan(call, held.is_some())? {
             Planned::Recorded(result) => {
                 if !seen {
                     self.spend(Used::calls(1));
@@ -112,10 +113,10 @@ impl Scope {
                 tokio::task::yield_now().await;
                 return Ok(result.result);
             }
-            Planned::Run(ready) => ready,
+            Planned::Run(call, attempt) => (call, attempt),
         };
         self.may_begin().await?;
-        let position = ready.call.position.clone();
+        let position = call.position.clone();
         if let Some(Callee::Tool(tool)) = &callee
             && tool.spec.requires_approval.is_gated()
         {
@@ -126,28 +127,29 @@ impl Scope {
             );
             return Err(Interrupt::Turn(Failure::new(code::TOOL_REGISTRATION_ERROR, message)));
         }
-        let runs = matches!(ready.call.plan, CallPlan::Run(_));
-        {
+        let runs = matches!(call.plan, CallPlan::Run(_));
+        let hold = {
             let mut ledger = self.steps().ledger();
             let account = self.account(&mut ledger);
-            if ready.attempt == 1 && !seen {
-                let cost = price(callee.as_ref().filter(|_| runs)).unwrap_or_default();
+            let cost = price(callee.as_ref().filter(|_| runs)).unwrap_or_default();
+            if attempt == 1 && !seen {
                 let what = format!("the call {position}");
                 ledger.check_direct(account, &what, cost).map_err(Interrupt::Agent)?;
             }
             if !seen {
                 ledger.add(account, Used::calls(1));
             }
-        }
+            self.steps().hold_budget(&mut ledger, account, Used::cost(cost))
+        };
         let active = self.frame.activity.begin();
         self.before_effect(runs).await?;
-        let again = held.as_ref().map(|_| Again::of(&ready.call));
+        let again = held.as_ref().map(|_| Again::of(&call));
         if let Some(again) = &again {
-            let record = Recorded::Started { input: ready.call.input.clone(), attempt: ready.attempt };
+            let record = Recorded::Started { input: call.input.clone(), attempt };
             self.steps().remember(&position, record, again.clone());
         }
-        let input = ready.call.input.clone();
-        let result = self.one(ready, callee, active).await?;
+        let input = call.input.clone();
+        let result = self.one(Ready { call, attempt, hold }, callee, active).await?;
         if let Some(again) = again {
             let content = Content::Result(result.clone(), Used::default());
             self.steps().remember(&position, Recorded::Done { input, content }, again);
@@ -177,7 +179,7 @@ impl Scope {
                 self.spend(used);
                 return Ok(Planned::Recorded(CallResult { position: call.position, result }));
             }
-            Decision::Run { attempt } => return Ok(Planned::Run(Ready { call, attempt })),
+            Decision::Run { attempt } => return Ok(Planned::Run(call, attempt)),
             Decision::Return(Content::Reply(_)) => {
                 changed(&call.position, "a reply of the model is recorded there")
             }
@@ -209,7 +211,8 @@ impl Scope {
         callee: Option<Callee>,
         active: Arc<Active>,
     ) -> Result<Outcome, Interrupt> {
-        let Ready { call, attempt } = &ready;
+        let Ready { call, attempt, hold } = ready;
+        let (call, attempt) = (&call, attempt);
         let arguments = match &call.plan {
             CallPlan::Answer(failure) => return self.refuse(call, failure.clone()).await,
             CallPlan::Run(arguments) => arguments,
@@ -229,7 +232,7 @@ impl Scope {
             Callee::Agent(agent) => {
                 // Its own steps are what runs.
                 active.give_up();
-                return self.run_agent(call, agent, arguments, *attempt).await;
+                return self.run_agent(call, agent, arguments, attempt).await;
             }
             Callee::Tool(tool) => tool,
         };
@@ -237,15 +240,17 @@ impl Scope {
             Ok(value) => value,
             Err(failure) => return self.refuse(call, failure).await,
         };
-        if *attempt > 1 && (reports(tool) || self.is_off(tool)) {
+        if attempt > 1 && (reports(tool) || self.is_off(tool)) {
             // It may have run: it counts as paid for.
-            return self.refuse_at(call, unknown_outcome(&call.name), tool.spec.price()).await;
+            let cost = tool.spec.price();
+            hold.spend(Used::cost(cost.unwrap_or_default()));
+            return self.refuse_at(call, unknown_outcome(&call.name), cost).await;
         }
         if self.is_off(tool) {
             let message = format!("the tool {} is turned off for now", call.name);
             return self.refuse(call, Failure::new(code::TOOL_DISABLED, message)).await;
         }
-        self.run(call, tool, value, *attempt, &active).await
+        self.run(call, tool, value, attempt, &active, hold).await
     }
 
     fn is_off(&self, tool: &Registered) -> bool {
@@ -270,7 +275,6 @@ impl Scope {
         event.status = Some(Status::Error);
         event.error = Some(failure.clone());
         event.cost = cost;
-        self.pay(cost);
         self.append(event, Weight::Content).await?;
         Ok(Err(failure))
     }
@@ -282,6 +286,7 @@ impl Scope {
         value: Value,
         attempt: u32,
         active: &Arc<Active>,
+        hold: Hold,
     ) -> Result<Outcome, Interrupt> {
         let steps = self.steps();
         let mut start = self.call_event(EventType::ToolStart, call);
@@ -335,7 +340,7 @@ impl Scope {
         end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });
         end.output = output;
         end.error = execution.result.as_ref().err().cloned();
-        self.pay(cost);
+        hold.spend(Used::cost(cost.unwrap_or_default()));
         self.end(end, execution.result.map(Output::into_json), &call.name).await
     }
 
@@ -365,10 +370,6 @@ impl Scope {
                 Ok(result)
             }
         }
-    }
-
-    fn pay(&self, cost: Option<Decimal>) {
-        self.spend(Used::cost(cost.unwrap_or_default()));
     }
 
     /// Counts what was used.

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 
 use super::activity::{Activity, Signal};
 use super::scope::{Callee, Frame, Scope};
-use super::{Halted, Steps, changed};
+use super::{Halted, Interrupt, Steps, changed};
 use crate::agent::AgentContext;
 use crate::tool::Registered;
 use crate::turn::{Failure, Message, Position, code};
@@ -67,12 +67,30 @@ impl Root {
                 }
             }
         };
+        // Where the code waits for something that is no step, it is between two of them.
+        let between = async {
+            steps.stop.boundary.cancelled().await;
+            frame.activity.idle().await;
+        };
         tokio::select! {
             biased;
             halted = halted => halted,
             () = steps.stop.now.cancelled() => Ok(Conducted::Stopped),
-            ended = conduct(&frame) => Ok(Conducted::Ended(ended)),
+            ended = conduct(&frame) => Ok(Conducted::Ended(match ended {
+                Ok(answer) => answer,
+                Err(Diverged(failure)) => Err(failure),
+            })),
+            () = between => Ok(Conducted::Stopped),
         }
+    }
+}
+
+/// The code of an agent has ended without a step that is recorded.
+pub(super) struct Diverged(Failure);
+
+impl From<Diverged> for Interrupt {
+    fn from(Diverged(failure): Diverged) -> Self {
+        Self::Turn(failure)
     }
 }
 
@@ -92,7 +110,10 @@ impl Drop for Closing<'_> {
 
 /// Runs an agent's code until it has an answer, or a step or the time has one. What runs is not dropped in the middle,
 /// unless nothing can be known any more.
-pub(super) async fn conduct(frame: &Arc<Frame>) -> Result<String, Failure> {
+///
+/// # Errors
+/// The code has ended without a step that is recorded: the turn fails, whatever its caller makes of it.
+pub(super) async fn conduct(frame: &Arc<Frame>) -> Result<Result<String, Failure>, Diverged> {
     let _closing = Closing(frame);
     let context = AgentContext::new(Arc::new(Scope::new(Arc::clone(frame), None)));
     let code = AssertUnwindSafe(frame.bound.code.run(&context)).catch_unwind();
@@ -100,47 +121,63 @@ pub(super) async fn conduct(frame: &Arc<Frame>) -> Result<String, Failure> {
         frame.failed.wait().await;
         frame.activity.idle().await;
     };
-    let overdue = async {
-        let own = frame.caller.is_none();
-        tokio::select! {
-            () = frame.steps.cancel.token().cancelled(), if own => {}
-            () = frame.time_is_over() => {}
-        }
-        // At the next step boundary, or where the code waits for something that is no step.
-        frame.activity.idle().await;
-        if let Some(interrupt) = frame.cut_short() {
-            frame.interrupt(interrupt);
-        }
-        std::future::pending::<()>().await;
-    };
     let ended = tokio::select! {
         biased;
         () = failed => None,
         ended = code => Some(ended),
-        () = overdue => None,
+        () = frame.overdue() => None,
     };
     // Whatever the code has made of it.
     if let Some(failure) = frame.failed.take() {
-        return Err(failure);
+        return Ok(Err(failure));
     }
-    match ended {
+    Ok(match ended {
         None => Err(Failure::new(code::CANCELLED, "the agent was stopped")),
         Some(Err(_)) => {
             let message = format!("the code of agent {:?} failed unexpectedly (it panicked)", frame.name());
             Err(Failure::new(code::AGENT_PANICKED, message))
         }
         Some(Ok(answer)) => match frame.left_over() {
-            Some(position) => Err(changed(
-                &position,
-                "a step is recorded there, and the agent's code ended without it; its steps differ from those that it \
-                 made before",
-            )),
+            Some(position) => {
+                let how = "a step is recorded there, and the agent's code ended without it; its steps differ from those \
+                           that it made before";
+                return Err(Diverged(changed(&position, how)));
+            }
             None => answer.map_err(crate::agent::AgentError::into_failure),
         },
-    }
+    })
 }
 
 impl Frame {
+    /// Its time is over, or the turn is cancelled, and its code waits for something that is no step; a step that begins
+    /// finds out itself. What is recorded is read back first, whatever the time is, for as long as the turn may take
+    /// again: code that no longer comes to it must not wait for ever.
+    async fn overdue(&self) {
+        tokio::select! {
+            () = self.steps.cancel.token().cancelled(), if self.caller.is_none() => {}
+            () = self.time_is_over() => {}
+        }
+        tokio::select! {
+            () = self.read_back() => {}
+            () = tokio::time::sleep(self.bound.max_duration) => {}
+        }
+        if let Some(interrupt) = self.cut_short() {
+            self.interrupt(interrupt);
+        }
+        std::future::pending().await
+    }
+
+    /// Waits until nothing runs, and nothing is recorded that its code has not come to.
+    async fn read_back(&self) {
+        loop {
+            self.activity.idle().await;
+            if self.left_over().is_none() {
+                return;
+            }
+            self.activity.busy().await;
+        }
+    }
+
     /// A recorded step of the agent's that its code has not come to.
     fn left_over(&self) -> Option<Position> {
         let parent = self.position.as_ref().map(Position::as_str);

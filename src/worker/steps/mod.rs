@@ -37,7 +37,7 @@ use super::driver::{Halt, Shared, Stop, event};
 use crate::journal::{self, Content, TurnLog};
 use crate::record::{EventType, Identity, StepEvent};
 use crate::turn::{
-    Call, Decision, Failure, Hash, IdempotencyKey, Ledger, Overdrawn, Position, Recorded, code, decide,
+    Call, Decision, Failure, Hash, IdempotencyKey, Ledger, Overdrawn, Position, Recorded, Used, code, decide,
 };
 use activity::Signal;
 
@@ -127,12 +127,18 @@ impl Steps {
     }
 
     /// What was used so far.
-    pub(super) fn used(&self) -> crate::turn::Used {
+    pub(super) fn used(&self) -> Used {
         self.ledger().used(0)
     }
 
     fn seen(&self) -> MutexGuard<'_, HashMap<Position, (Recorded<Content>, Again)>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds what a step may use, until the hold is dropped.
+    fn hold_budget(self: &Arc<Self>, ledger: &mut Ledger, account: usize, held: Used) -> Hold {
+        ledger.hold(account, held);
+        Hold { steps: Arc::clone(self), account, held }
     }
 
     /// What is recorded at a position, and what to do about it. With `keep` it stays: the same step may come again.
@@ -147,7 +153,12 @@ impl Steps {
         }
         let record = log.steps.remove(position);
         if let Some(record) = &record {
-            seen.insert(position.clone(), (record.clone(), called_with(&log, position)));
+            let mut again = record.clone();
+            if let Recorded::Done { content: Content::Result(_, used), .. } = &mut again {
+                // Counted with the first look.
+                *used = Used::default();
+            }
+            seen.insert(position.clone(), (again, called_with(&log, position)));
         }
         decide(record, input)
     }
@@ -250,6 +261,30 @@ impl Again {
 
 fn called_with(log: &TurnLog, position: &Position) -> Again {
     Again { hash: log.arguments.get(position).cloned(), shown: log.shown.get(position).cloned() }
+}
+
+/// What a step that runs may use.
+struct Hold {
+    steps: Arc<Steps>,
+    account: usize,
+    held: Used,
+}
+
+impl Hold {
+    /// The step has used so much.
+    fn spend(mut self, used: Used) {
+        let mut ledger = self.steps.ledger();
+        ledger.release(self.account, std::mem::take(&mut self.held));
+        ledger.add(self.account, used);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.held != Used::default() {
+            self.steps.ledger().release(self.account, self.held);
+        }
+    }
 }
 
 /// A position that is held by a step that runs.

@@ -97,7 +97,6 @@ impl Scope {
         start.started_at_ms = Some((steps.shared.clock)());
         let mut end = start.clone();
         start.attempt = Some(attempt);
-        end.attempts = Some(attempt);
         metrics().steps.with_label_values(&["step"]).inc();
         let clock = Instant::now();
         let once = matches!(kind, StepKind::Once(_));
@@ -117,6 +116,7 @@ impl Scope {
                     steps.writer.confirm_content().await?;
                 }
             }
+            end.attempts = Some(attempt);
             let context = StepContext {
                 key: Arc::new(steps.key(position)),
                 attempt,

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 
 use super::call::price;
 use super::scope::Scope;
-use super::{Halted, Interrupt, Weight, changed};
+use super::{Halted, Hold, Interrupt, Weight, changed};
 use crate::agent::Finished;
 use crate::journal::{self, Content};
 use crate::metrics::metrics;
@@ -17,7 +17,7 @@ use crate::record::{EventType, Status, StepEvent};
 use crate::tool::Decimal;
 use crate::turn::{
     Call, CallPlan, Decision, Definition, Engine, Failure, Hash, Message, Next, Outcome, Position, Reply,
-    Setup, Used, code,
+    Setup, Usage, Used, code,
 };
 use crate::worker::driver::{Halt, elapsed_ms};
 use crate::worker::outbox::short;
@@ -42,6 +42,7 @@ impl Scope {
             tools: self.definitions(),
             on_tool_error: bound.on_tool_error,
         });
+        let mut holds = Vec::new();
         loop {
             match engine.next() {
                 Next::Model { input } => {
@@ -52,10 +53,12 @@ impl Scope {
                         Err(failure) => engine.fail(failure),
                     }
                     if let Next::Calls(calls) = engine.next() {
-                        self.admit(number, &calls)?;
+                        holds = self.admit(number, &calls)?;
                     }
                 }
-                Next::Calls(calls) => engine.results(self.calls(calls).await?),
+                Next::Calls(calls) => {
+                    engine.results(self.calls(calls, std::mem::take(&mut holds)).await?);
+                }
                 Next::End(Outcome::Completed { output }) => {
                     return Ok(Ok(Finished { output, messages: engine.into_messages() }));
                 }
@@ -68,14 +71,16 @@ impl Scope {
         self.frame.tools.iter().map(|callee| Arc::clone(callee.definition())).collect()
     }
 
-    /// Counts the calls of a reply, if they may all be made. Calls that have begun, in this run or an earlier one, were
-    /// within the limits then, and whatever the limits are now, what is recorded counts.
-    fn admit(&self, number: u32, calls: &[Call]) -> Result<(), Interrupt> {
+    /// Counts the calls of a reply, if they may all be made, and holds what each may cost. Calls that have begun, in this
+    /// run or an earlier one, were within the limits then, and whatever the limits are now, what is recorded counts.
+    fn admit(&self, number: u32, calls: &[Call]) -> Result<Vec<Hold>, Interrupt> {
         let begun = calls.iter().any(|call| self.has_begun(&call.position));
         let count = u32::try_from(calls.len()).unwrap_or(u32::MAX);
-        let runs = calls.iter().filter(|call| matches!(call.plan, CallPlan::Run(_)));
-        let costs = runs.filter_map(|call| price(self.frame.callee(&call.name)));
-        let cost = costs.fold(Decimal::ZERO, |sum, cost| sum.saturating_add(cost));
+        let runs = |call: &Call| matches!(call.plan, CallPlan::Run(_));
+        let cost =
+            |call: &Call| price(self.frame.callee(&call.name).filter(|_| runs(call))).unwrap_or_default();
+        let costs: Vec<_> = calls.iter().map(cost).collect();
+        let cost = costs.iter().fold(Decimal::ZERO, |sum, cost| sum.saturating_add(*cost));
         let what = format!("reply {}", self.at(&Position::reply(number)));
         let mut ledger = self.steps().ledger();
         let account = self.account(&mut ledger);
@@ -83,7 +88,8 @@ impl Scope {
             ledger.check_calls(account, &what, count, cost).map_err(Interrupt::Agent)?;
         }
         ledger.add(account, Used::calls(count));
-        Ok(())
+        let hold = |cost| self.steps().hold_budget(&mut ledger, account, Used::cost(cost));
+        Ok(costs.into_iter().map(hold).collect())
     }
 
     /// The step of a model's reply.
@@ -123,11 +129,12 @@ impl Scope {
     ) -> Result<Result<Reply, Failure>, Interrupt> {
         self.may_begin().await?;
         let (steps, frame) = (self.steps(), &self.frame);
-        {
+        let hold = {
             let mut ledger = steps.ledger();
             let account = self.account(&mut ledger);
             ledger.check_reply(account).map_err(Interrupt::Agent)?;
-        }
+            steps.hold_budget(&mut ledger, account, Used::reply(Usage::default()))
+        };
         let _active = frame.activity.begin();
         let agent = frame.name();
         let request = Request {
@@ -179,7 +186,7 @@ impl Scope {
             appended => appended?,
         }
         if let Ok(reply) = &reply {
-            self.spend(Used::reply(reply.usage));
+            hold.spend(Used::reply(reply.usage));
         }
         if steps.shared.step_boundary_durability {
             // Tools start only after this (rule 14).

@@ -36,7 +36,7 @@ impl Scope {
         let arguments = json!({"input": asked.input}).to_string();
         let definition = agent.map(|agent| &*agent.definition);
         let mut call =
-            Call::direct(self.at(&position), &asked.name, arguments, definition, std::iter::empty());
+            Call::direct(self.at(&position), &asked.name, Ok(arguments), definition, std::iter::empty());
         if agent.is_none() {
             let name: String = asked.name.chars().take(64).collect();
             let failure = Failure::new(code::UNKNOWN_AGENT, format!("this worker has no agent {name:?}"));
@@ -76,7 +76,7 @@ impl Scope {
 
         let clock = Instant::now();
         let frame = self.frame_of(call, agent, input, began);
-        let result = conduct(&frame).await.map_err(|failure| short(&failure));
+        let result = conduct(&frame).await?.map_err(|failure| short(&failure));
         self.count(&call.name, result.is_ok());
         let output = result.as_ref().map_err(Clone::clone).and_then(|text| {
             Output::of(text).map_err(|error| Failure::new(code::INVALID_RESULT, error.message()))

@@ -62,6 +62,8 @@ impl Facts {
                         .replies
                         .push((position.clone(), format!("{} {number}", event.agent.as_ref().unwrap())));
                 }
+                // A called agent does nothing itself.
+                EventType::ToolStart if event.tool.as_ref().unwrap().starts_with("agent_") => {}
                 EventType::ToolStart => {
                     facts.starts.insert(key, event.attempt.unwrap());
                 }
@@ -127,17 +129,31 @@ impl Lossy {
     pub(super) async fn deliver(world: &World, fault: Fault) -> Option<Delivered> {
         let log = Self::new(&world.log, fault);
         let signal = Arc::clone(&log.signal);
+        let began = std::cell::Cell::new(false);
         let successor = async {
             signal.taken.notified().await;
+            began.set(true);
             world.finish().await;
             signal.resume.notify_one();
-            std::future::pending().await
         };
+        let delivery = async {
+            tokio::select! {
+                biased;
+                () = signal.dead.notified() => None,
+                delivered = world.deliver(Arc::new(log)) => Some(delivered),
+            }
+        };
+        tokio::pin!(successor, delivery);
         tokio::select! {
             biased;
-            () = signal.dead.notified() => None,
-            delivered = world.deliver(Arc::new(log)) => Some(delivered),
-            delivered = successor => delivered,
+            delivered = &mut delivery => {
+                // It may hear of the other's claim before the other has done its work.
+                if began.get() {
+                    successor.await;
+                }
+                delivered
+            }
+            () = &mut successor => delivery.await,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | this one | `World`: what outlives a worker, and the delivery of its one record |
 //! | `outside` | the model, the tools and the sink, which remember everything |
 //! | `shapes` | the kinds of turns |
+//! | `coded` | agents in code, for some of them |
 //! | `log` | what a log says; a log that loses appends |
 //! | `prefix` | a crash after every record of the log |
 //! | `crash` | every append lost, or the last thing a worker does |
@@ -15,6 +16,7 @@
 //! | `records` | records that are no turn, and the order of the end |
 
 mod changed;
+mod coded;
 mod crash;
 mod log;
 mod outside;
@@ -153,14 +155,24 @@ impl World {
             .system(&self.system)
             .tools(["*"])
             .max_tool_calls(NonZeroU32::new(self.shape.max_tool_calls).unwrap());
-        let config = Config { agents: vec![agent], ..Config::default() };
-        let model: Arc<dyn Model> = Arc::new(Nonces::new(&self.shape.script, &self.outside));
-        let bound = bind(&config, &registry, &HashMap::from([("nonces".to_owned(), model)]), &HashMap::new());
+        let others = &self.shape.others;
+        let agent = agent.sub_agents(others.iter().map(|other| other.name));
+        let mut agents = vec![agent];
+        agents.extend(others.iter().map(|other| AgentSpec::new(other.name, "nonces").tools(["*"])));
+        let own = self.shape.code.iter().map(|code| (self.agent.to_owned(), Arc::clone(code)));
+        let other = |other: &shapes::Other| Some((other.name.to_owned(), Arc::clone(other.code.as_ref()?)));
+        let codes = own.chain(others.iter().filter_map(other)).collect();
+        let config = Config { agents, ..Config::default() };
+        let model: Arc<dyn Model> = Arc::new(Nonces::new(&self.shape, &self.outside));
+        let bound = bind(&config, &registry, &HashMap::from([("nonces".to_owned(), model)]), &codes);
         assert!(bound.problems.is_empty(), "{:?}", bound.problems);
         Arc::new(Shared {
             agents: bound.agents,
             registry,
-            environment: Environment::new(),
+            environment: Environment {
+                deps: crate::tool::Deps::new(Arc::clone(&self.outside)),
+                ..Environment::new()
+            },
             outbox: Outbox::new(self.outside.clone(), &Topics::default()),
             cancels: Cancels::default(),
             turns_topic: "agent.turns".into(),

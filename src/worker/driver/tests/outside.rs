@@ -8,13 +8,16 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::StepContext;
 use crate::kafka::producer::{Error, Outgoing};
 use crate::tool::{Output, Retry, RetryWait, Spec, Tool, ToolContext, ToolError};
 use crate::worker::outbox::Sink;
-use shapes::Say;
+use shapes::{Say, Shape};
 
 pub(super) const TOOLS: &[&str] = &[
     "echo",
+    "nests",
+    "nests_flaky",
     "slow",
     "flaky",
     "waits",
@@ -104,6 +107,18 @@ impl Outside {
         keys
     }
 
+    /// What a step of an agent's own does, which is made of this.
+    pub(super) fn step(&self, step: &StepContext, of: Value) -> Value {
+        let nonce = self.nonce();
+        self.seen().runs.push(Run {
+            key: step.idempotency_key().into(),
+            told: (String::new(), String::new(), String::new(), None, Duration::ZERO),
+            attempt: step.attempt(),
+            arguments: of.clone(),
+        });
+        json!({"got": of, "run": nonce})
+    }
+
     /// One idempotency key never carries two inputs.
     pub(super) fn check_keys(&self, context: &str) {
         let mut inputs = HashMap::new();
@@ -168,15 +183,15 @@ impl Sink for Outside {
     }
 }
 
-/// A model that plays a script in which `$N` is another number each time.
+/// A model that plays each agent's script, in which `$N` is another number each time.
 pub(super) struct Nonces {
-    script: Vec<Say>,
+    shape: Shape,
     outside: Arc<Outside>,
 }
 
 impl Nonces {
-    pub(super) fn new(script: &[Say], outside: &Arc<Outside>) -> Self {
-        Self { script: script.to_vec(), outside: Arc::clone(outside) }
+    pub(super) fn new(shape: &Shape, outside: &Arc<Outside>) -> Self {
+        Self { shape: shape.clone(), outside: Arc::clone(outside) }
     }
 }
 
@@ -192,7 +207,8 @@ impl Model for Nonces {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
         let number = usize::try_from(request.reply).unwrap();
-        match &self.script[number] {
+        let other = self.shape.others.iter().find(|other| other.name == request.agent);
+        match &other.map_or(&self.shape.script, |other| &other.script)[number] {
             Say::Reply(reply) => {
                 let mut reply = reply.clone();
                 reply.text = reply.text.map(|text| text.replace("$N", &nonce));
@@ -226,6 +242,7 @@ impl Probe {
         let hour = Duration::from_secs(3600);
         spec.retry = match name {
             "flaky" => 2.into(),
+            "nests_flaky" => 1.into(),
             "waits" => Retry { max: 1, wait: Some(RetryWait { initial: hour, max_delay: hour }) },
             _ => 0.into(),
         };
@@ -262,6 +279,22 @@ impl Tool for Probe {
         let length = arguments["length"].as_u64().map(|length| usize::try_from(length).unwrap());
         let text = length.map_or_else(|| "because".to_owned(), |length| "x".repeat(length));
         match self.name {
+            "nests" | "nests_flaky" => {
+                let first: Value = context.call("echo", json!({"of": arguments})).await?.read()?;
+                if self.name == "nests_flaky" && runs == 1 {
+                    return Err(ToolError::retryable("not yet"));
+                }
+                let second: Value = context.call("echo", json!({"of": first})).await?.read()?;
+                if self.name == "nests" {
+                    let both = (
+                        context.call("echo", json!({"of": second})),
+                        context.call("nope", json!({"of": second})),
+                    );
+                    let (third, unknown) = tokio::join!(both.0, both.1);
+                    return Output::of(&json!([third?, unknown.unwrap_err().message]));
+                }
+                Output::of(&json!({"got": second, "run": nonce}))
+            }
             "flaky" if runs <= 2 => Err(ToolError::retryable("not yet")),
             "waits" if runs == 1 => Err(ToolError::retryable("not yet")),
             "broken" => Err(ToolError::retryable(text)),

@@ -123,3 +123,20 @@ async fn now_while_a_call_waits_for_its_retry_its_failure_is_no_result() {
     let result = result.unwrap();
     assert_eq!((result.status, result.attempts), (Some(Status::Ok), Some(3)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn at_a_boundary_code_that_waits_for_no_step_stops_and_goes_on_later() {
+    let shape = shapes::in_code().into_iter().find(|shape| shape.name == "code that waits").unwrap();
+    let world = World::new(&shape);
+    let token = world.stop.boundary.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        token.cancel();
+    });
+    assert!(matches!(world.finish().await, Delivered::Done(Done::Stopped)));
+    let mut world = world;
+    world.stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
+    assert!(world.finish().await.is_finished());
+    world.check_whole("stopped while code waits").await;
+    assert_eq!(world.outside.runs().len(), 2);
+}
