@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Agent, ModelLoop};
+use super::Agent;
 use crate::config::AgentSpec;
 
 /// What an agent is made of, and what it does; [`App::agent`](crate::App::agent) takes it.
 #[derive(Clone)]
 pub struct CodedAgent {
     pub(crate) spec: AgentSpec,
-    pub(crate) code: Arc<dyn Agent>,
+    /// None: the loop of model and tools.
+    pub(crate) code: Option<Arc<dyn Agent>>,
 }
 
 impl AgentSpec {
@@ -25,12 +26,12 @@ impl AgentSpec {
     /// App::new().agent(AgentSpec::new("greeter", "scripted").code(greet));
     /// ```
     pub fn code(self, code: impl Agent) -> CodedAgent {
-        CodedAgent { spec: self, code: Arc::new(code) }
+        CodedAgent { spec: self, code: Some(Arc::new(code)) }
     }
 }
 
 impl From<AgentSpec> for CodedAgent {
     fn from(spec: AgentSpec) -> Self {
-        spec.code(ModelLoop)
+        Self { spec, code: None }
     }
 }

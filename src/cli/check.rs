@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::program::Program;
 use super::{Error, Exit, print};
-use crate::config::Problem;
+use crate::config::{AgentSpec, Problem};
 use crate::kafka::{self, topics};
 use crate::tool::{Effect, Registered};
 use crate::worker::bind::{Bound, BoundAgent};
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     #[arg(long)]
     offline: bool,
 
-    /// Show the tools too: which agents are offered each, and with --json their definitions as providers take them.
+    /// Show the tools and agents too: who is offered what, and with --json their definitions as providers take them.
     #[arg(long)]
     tools: bool,
 }
@@ -46,13 +46,14 @@ pub(crate) async fn run(
 ) -> Result<Exit, Error> {
     let mut found = Findings::default();
     found.configuration.extend(problems.iter().map(ToString::to_string));
-    let (mut summary, mut tools) = (String::new(), Vec::new());
+    let (mut summary, mut tools, mut agents_shown) = (String::new(), Vec::new(), Vec::new());
     if let Some(program) = program {
         let Bound { agents, problems, refusals } = program.look();
         found.configuration.extend(problems.iter().map(ToString::to_string));
         found.refusals.extend(refusals.iter().map(ToString::to_string));
         if args.tools {
             tools = shown(program, &agents);
+            agents_shown = shown_agents(program, &agents);
         }
         summary = format!("{} agents, {} tools", agents.len(), program.registry.iter().count());
         if !args.offline {
@@ -73,12 +74,16 @@ pub(crate) async fn run(
         });
         if let Some(all) = all.as_object_mut().filter(|_| args.tools) {
             all.insert("tools".into(), tools.iter().map(Shown::to_json).collect());
+            all.insert("agents".into(), agents_shown.iter().map(ShownAgent::to_json).collect());
         }
         print::json(&all)?;
         return Ok(exit);
     }
     for tool in &tools {
         print::line(tool)?;
+    }
+    for agent in &agents_shown {
+        print::line(agent)?;
     }
     let kinds = [
         ("configuration", &found.configuration),
@@ -97,6 +102,58 @@ pub(crate) async fn run(
         print::line(format!("everything is right: {summary}"))?;
     }
     Ok(exit)
+}
+
+/// An agent that can run.
+struct ShownAgent<'a> {
+    spec: &'a AgentSpec,
+    bound: Arc<BoundAgent>,
+    in_code: bool,
+}
+
+/// The agents in the order of the configuration.
+fn shown_agents<'a>(program: &'a Program, bound: &HashMap<String, Arc<BoundAgent>>) -> Vec<ShownAgent<'a>> {
+    (program.loaded.config.agents.iter())
+        .filter_map(|spec| {
+            let bound = Arc::clone(bound.get(&spec.name)?);
+            Some(ShownAgent { spec, bound, in_code: program.codes.contains_key(&spec.name) })
+        })
+        .collect()
+}
+
+impl ShownAgent<'_> {
+    fn tools(&self) -> Vec<&str> {
+        self.bound.tools.iter().map(|tool| tool.spec.name.as_str()).collect()
+    }
+
+    fn to_json(&self) -> Value {
+        let AgentSpec { name, model, sub_agents, .. } = self.spec;
+        let definition = &self.bound.definition;
+        json!({
+            "name": name,
+            "model": model,
+            "in_code": self.in_code,
+            "tools": self.tools(),
+            "sub_agents": sub_agents,
+            "anthropic": definition.to_anthropic(),
+            "openai": definition.to_openai(),
+        })
+    }
+}
+
+impl fmt::Display for ShownAgent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AgentSpec { name, model, sub_agents, .. } = self.spec;
+        let list = |names: &[&str]| if names.is_empty() { "none".into() } else { names.join(", ") };
+        let code = if self.in_code { ", in code" } else { "" };
+        let others: Vec<_> = sub_agents.iter().map(String::as_str).collect();
+        write!(
+            f,
+            "agent {name} (model {model}{code}): tools {}; agents {}",
+            list(&self.tools()),
+            list(&others)
+        )
+    }
 }
 
 /// A tool, and the agents that are offered it, in the order of the configuration.

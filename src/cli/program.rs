@@ -43,7 +43,7 @@ impl Program {
         problems.extend(taken.into_iter().map(|problem| loaded.locate(problem)));
         let mut codes = Codes::new();
         for CodedAgent { spec: agent, code } in app.agents.into_iter().rev() {
-            codes.insert(agent.name.clone(), code);
+            codes.extend(code.map(|code| (agent.name.clone(), code)));
             if let Some(twin) = loaded.config.agents.iter().position(|other| other.name == agent.name) {
                 problems.push(loaded.locate(Problem::field(
                     format!("agents[{twin}].name"),

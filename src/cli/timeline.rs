@@ -113,8 +113,12 @@ pub(crate) fn usage(result: &TurnResult) -> String {
 
 /// `code: message`, and in brackets what only the operator is told.
 pub(crate) fn failure(failure: &Failure) -> String {
-    let detail = failure.detail.as_ref().map(|detail| format!(" ({detail})"));
-    format!("{}: {}{}", failure.code, failure.message, detail.unwrap_or_default())
+    let Failure { code, message, detail } = failure;
+    if let Some(detail) = detail.as_ref().filter(|detail| detail.starts_with(message)) {
+        return format!("{code}: {detail}");
+    }
+    let detail = detail.as_ref().map(|detail| format!(" ({detail})"));
+    format!("{code}: {message}{}", detail.unwrap_or_default())
 }
 
 fn detail(event: &StepEvent) -> String {
@@ -239,6 +243,27 @@ mod tests {
         let mut end = of(EventType::TurnEnd);
         end.error = Some(Failure::new("invalid_json", "because ".repeat(30)));
         assert!(bare(&event(&end)).ends_with("because because "));
+    }
+
+    #[test]
+    fn a_detail_that_goes_on_is_not_said_twice() {
+        let with = |detail: &str| {
+            let detail = Some(detail.to_owned());
+            failure(&Failure { detail, ..Failure::new("replay_input_changed", "it differs") })
+        };
+        assert_eq!(with("it differs: 1, now 2"), "replay_input_changed: it differs: 1, now 2");
+        assert_eq!(with("db-3 is down"), "replay_input_changed: it differs (db-3 is down)");
+    }
+
+    #[test]
+    fn a_step_of_an_agents_own_is_one_line() {
+        let mut step = of(EventType::Step);
+        step.idempotency_key = Some(key(&Position::step("charge")));
+        step.attempt = Some(2);
+        assert_eq!(bare(&event(&step)), "s-1/t-3/step:charge    step         attempt 2");
+        (step.attempt, step.attempts, step.status) = (None, Some(2), Some(Status::Ok));
+        step.output = RawValue::from_string("7".into()).ok();
+        assert_eq!(bare(&event(&step)), "s-1/t-3/step:charge    step         ok  attempt 2  7");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::Run;
 use super::dying::{Death, Dying};
 use super::spy::{Runs, Spy};
+use crate::agent::CodedAgent;
 use crate::app::App;
 use crate::config::{Config, Kafka};
 use crate::journal::Log;
@@ -58,8 +59,8 @@ impl Program {
                 register(&mut registry, sample);
             }
         }
-        let codes =
-            app.agents.iter().map(|agent| (agent.spec.name.clone(), Arc::clone(&agent.code))).collect();
+        let code = |agent: &CodedAgent| Some((agent.spec.name.clone(), Arc::clone(agent.code.as_ref()?)));
+        let codes = app.agents.iter().filter_map(code).collect();
         let agents = app.agents.into_iter().map(|agent| agent.spec).collect();
         let config = Config { agents, ..Config::default() };
         let bound = bind(&config, &registry, &app.models, &codes);

@@ -5,6 +5,7 @@
 //! | `support/` | a test's own topics, configuration and processes; reading and writing topics |
 //! | `pipeline` | many turns, several workers, rebalances |
 //! | `recovery` | kills, drains, signals: what runs again and what does not |
+//! | `agents` | agents in code, tools that call tools, agents that call agents |
 //! | `takeover` | workers that die, sleep, or have a twin |
 //! | `offsets` | groups, offsets and topics that an admin changes |
 //! | `exactly_once` | what readers of committed records see |
@@ -26,6 +27,7 @@
 //! own worker that most tests run is `tests/fixtures/ledger.rs`.
 
 mod admin;
+mod agents;
 mod budgets;
 mod cache;
 mod cli;

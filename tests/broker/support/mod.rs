@@ -86,6 +86,7 @@ const LEDGER: &[&str] = &[
     "locked",
     "odd",
     "toll",
+    "relay",
     "poison",
     "fatal",
 ];
