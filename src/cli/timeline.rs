@@ -260,10 +260,10 @@ mod tests {
         let mut step = of(EventType::Step);
         step.idempotency_key = Some(key(&Position::step("charge")));
         step.attempt = Some(2);
-        assert_eq!(bare(&event(&step)), "s-1/t-3/step:charge    step         attempt 2");
+        assert_eq!(bare(&event(&step)), "s-1/t-3/step:charge   step         attempt 2");
         (step.attempt, step.attempts, step.status) = (None, Some(2), Some(Status::Ok));
         step.output = RawValue::from_string("7".into()).ok();
-        assert_eq!(bare(&event(&step)), "s-1/t-3/step:charge    step         ok  attempt 2  7");
+        assert_eq!(bare(&event(&step)), "s-1/t-3/step:charge   step         ok  attempt 2  7");
     }
 
     #[test]
