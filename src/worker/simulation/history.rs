@@ -309,10 +309,12 @@ impl History {
         self.turns -= 1;
         let session = format!("s{}", world.rng.below(2));
         let turn = format!("t{}", world.turns.len());
-        const SHAPES: [&str; 7] = ["", "", "x", "x", "xr", "x,x", "r,xx"];
-        let shape = SHAPES[world.rng.below(SHAPES.len())];
+        const SHAPES: [&str; 9] = ["", "", "x", "x", "xr", "x,x", "r,xx", "nx", "b"];
+        const CODED: [&str; 9] = ["x,x", "xx,xr", "s,x", "o,i", "v,xi", "m,x", "b,x", "n,x", "x,bs"];
+        let (agent, shapes) = if world.rng.once_in(4) { ("c", &CODED) } else { ("a", &SHAPES) };
+        let shape = shapes[world.rng.below(shapes.len())];
         let value = format!(
-            r#"{{"session_id":"{session}","turn_id":"{turn}","agent":"a","input":"go","metadata":{{"session":"{session}","turn":"{turn}","shape":"{shape}"}}}}"#
+            r#"{{"session_id":"{session}","turn_id":"{turn}","agent":"{agent}","input":"go","metadata":{{"session":"{session}","turn":"{turn}","shape":"{shape}"}}}}"#
         );
         world.turns.push(Sent { session, turn, value });
     }

@@ -11,11 +11,13 @@
 //! | `process` | a worker process: the shipped supervisor, and a simulated poll thread |
 //! | `log` | the events partition: late appends, compaction, transactions, lagging readers |
 //! | `outside` | model, tools, results |
+//! | `coded` | an agent in code, and a tool that calls tools |
 //! | `world` | what outlives the processes; the rules that a history can be run without |
 //! | `check` | what must hold at the end |
 //! | `rng` | choices that come again with their seed |
 
 mod check;
+mod coded;
 mod history;
 mod log;
 mod outside;
@@ -75,11 +77,12 @@ fn takeovers_exactly_once() {
 }
 
 /// The rules, and the mode that each is left out in.
-const RULES: [(Rule, bool); 8] = [
+const RULES: [(Rule, bool); 9] = [
     (Rule::FenceInKey, false),
     (Rule::UniqueClaim, false),
     (Rule::Floor, false),
     (Rule::Confirmation, false),
+    (Rule::StepBoundary, false),
     (Rule::FinishedTurns, false),
     (Rule::ReadCommitted, true),
     (Rule::InitTransactions, true),

@@ -28,13 +28,13 @@ pub(super) struct Outside {
 }
 
 /// While it lives, a turn is busy in a process: no other turn of its session may be.
-struct Busy {
+pub(super) struct Busy {
     outside: Outside,
     session: String,
 }
 
 impl Outside {
-    fn busy(&self, session: &str, turn: &str) -> Busy {
+    pub(super) fn busy(&self, session: &str, turn: &str) -> Busy {
         let mut world = self.sim.lock();
         let process = self.process;
         let (running, count) =
@@ -71,15 +71,27 @@ impl Model for Outside {
             return Err(Failure::new("model_error", "the model is down"));
         }
         let mut reply = Reply::default();
-        let shape = text("shape");
+        // What the agent that is called does is the same in every turn.
+        let shape = if request.agent == "b" { "xx,n".into() } else { text("shape") };
         let calls = shape.split(',').nth(request.reply as usize).unwrap_or_default();
+        // Code that asks has no tools to offer.
+        let calls = if request.tools.is_empty() { "" } else { calls };
         let mut world = self.sim.lock();
         for name in calls.chars() {
             let nonce = world.nonce();
             reply.calls.push(ReplyCall {
                 id: Some(format!("c{nonce}")),
-                name: if name == 'r' { "report" } else { "rerun" }.into(),
-                arguments: format!(r#"{{"n":{nonce}}}"#),
+                name: match name {
+                    'r' => "report",
+                    'n' => "nests",
+                    'b' => "b",
+                    _ => "rerun",
+                }
+                .into(),
+                arguments: match name {
+                    'b' => format!(r#"{{"input":"{nonce}"}}"#),
+                    _ => format!(r#"{{"n":{nonce}}}"#),
+                },
             });
         }
         if reply.calls.is_empty() {
@@ -104,25 +116,8 @@ impl Tool for Probe {
     async fn call(&self, context: &ToolContext, arguments: Value) -> Result<Output, ToolError> {
         let outside = context.deps::<Outside>()?;
         let _busy = outside.busy(context.session_id(), context.turn_id());
-        let key = context.idempotency_key();
-        {
-            let mut world = outside.sim.lock();
-            let arguments = arguments.to_string();
-            let (first, runs) = world.ran.entry(key.to_owned()).or_insert_with(|| (arguments.clone(), 0));
-            *runs += 1;
-            let (first, runs) = (first.clone(), *runs);
-            if first != arguments {
-                world.broken(|| format!("{key} ran with {first} and with {arguments}"));
-            }
-            if runs > 1 && self.0 == UnknownOutcome::Report {
-                world.broken(|| format!("{key} ran {runs} times, and its outcome was to be reported"));
-            }
-        }
-        if outside.sim.gate(Gate::Tool, outside.process).await != Fate::Goes {
-            return Err(ToolError::retryable("not this time"));
-        }
-        let nonce = outside.sim.lock().nonce();
-        Output::of(&json!({"n": nonce}))
+        outside.ran(context.idempotency_key(), &arguments, self.0 == UnknownOutcome::Report);
+        Output::of(&outside.work().await?)
     }
 }
 
@@ -132,6 +127,7 @@ pub(super) static TOOLS: LazyLock<Registry> = LazyLock::new(|| {
     for outcome in [UnknownOutcome::Rerun, UnknownOutcome::Report] {
         registry.register(Arc::new(Probe(outcome))).unwrap();
     }
+    registry.register(super::coded::nests()).unwrap();
     registry
 });
 

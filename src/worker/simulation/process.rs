@@ -1,7 +1,6 @@
 //! A worker process: the shipped supervisor, with a poll thread that is simulated. It decides as the shipped one does
 //! (`kafka::consumer`), without its pauses and waits.
 
-use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::log::SimLog;
 use super::outside::{self, Outside, TOOLS};
 use super::world::{Fate, Rule, Sim};
+use crate::agent::{Agent, ModelLoop};
 use crate::config::{Switches as Settings, Topics, WhenOff};
 use crate::health::Health;
 use crate::journal::Member;
@@ -95,11 +95,11 @@ impl Process {
             world.clients.entry(id).or_default();
             (world.exactly_once, world.without)
         };
-        let agent = BoundAgent {
-            name: "a".into(),
-            code: Arc::new(crate::agent::ModelLoop),
-            definition: Arc::new(crate::worker::steps::definition("a", None)),
-            sub_agents: Vec::new(),
+        let agent = |name: &str, code: Arc<dyn Agent>| BoundAgent {
+            name: name.into(),
+            code,
+            definition: Arc::new(crate::worker::steps::definition(name, None)),
+            sub_agents: if name == "a" { vec!["b".into()] } else { Vec::new() },
             system: None,
             model: Arc::new(outside.clone()),
             tools: TOOLS.iter().cloned().collect(),
@@ -111,7 +111,14 @@ impl Process {
         };
         let switches = Switches::new(&Settings::default());
         let shared = Shared {
-            agents: HashMap::from([("a".to_owned(), Arc::new(agent))]),
+            agents: [
+                agent("a", Arc::new(ModelLoop)),
+                agent("b", Arc::new(ModelLoop)),
+                agent("c", Arc::new(super::coded::play)),
+            ]
+            .into_iter()
+            .map(|agent| (agent.name.clone(), Arc::new(agent)))
+            .collect(),
             registry: TOOLS.clone(),
             environment: Environment { deps: Deps::new(outside.clone()), ..Environment::new() },
             outbox: Outbox::new(Arc::new(outside.clone()), &Topics::default()),
@@ -120,7 +127,7 @@ impl Process {
             health: Health::default(),
             switches: switches.clone(),
             clock: crate::worker::driver::now_ms,
-            step_boundary_durability: true,
+            step_boundary_durability: without != Some(Rule::StepBoundary),
             max_redeliveries: 1_000,
         };
         let member = Member {

@@ -21,6 +21,8 @@ pub(super) enum Rule {
     Floor,
     /// A step is confirmed by reading it back, not by its acknowledgement (rule 12).
     Confirmation,
+    /// Nothing that was told is acted upon before it is confirmed (rules 14 and 27).
+    StepBoundary,
     /// R is below the first events of finished turns too (rule 19).
     FinishedTurns,
     /// The reader of a restore sees what was committed (rule 7).

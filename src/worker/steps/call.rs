@@ -341,6 +341,10 @@ impl Scope {
         end.output = output;
         end.error = execution.result.as_ref().err().cloned();
         hold.spend(Used::cost(cost.unwrap_or_default()));
+        if running.0.has_called() {
+            // What it was made from is on the log before it.
+            steps.writer.settle_content().await?;
+        }
         self.end(end, execution.result.map(Output::into_json), &call.name).await
     }
 

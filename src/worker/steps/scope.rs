@@ -148,6 +148,11 @@ impl Around {
         })
     }
 
+    /// Whether it has made calls of its own.
+    pub(super) fn has_called(&self) -> bool {
+        self.account.get().is_some()
+    }
+
     /// What the calls inside it have used.
     pub(super) fn used(&self, steps: &Steps) -> Used {
         self.account.get().map(|account| steps.ledger().used(*account)).unwrap_or_default()
