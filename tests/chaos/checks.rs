@@ -38,6 +38,11 @@ fn ids(raw: &Raw) -> TurnKey {
     (id("session_id"), id("turn_id"))
 }
 
+/// Whether a step is the call of a tool, and not of an agent.
+fn is_tool(event: &Value) -> bool {
+    event["type"] == "tool:result" && event["tool"] != "chaos"
+}
+
 impl Evidence {
     /// Compares everything with everything: the table of the whole history, the one that compaction has left, results,
     /// turns and the ledger.
@@ -198,8 +203,13 @@ impl Evidence {
                 (0..=counts.len()).map(|reply| format!("m{reply}")).chain(calls).collect();
             let have: BTreeSet<String> = recorded.steps.keys().cloned().collect();
             let mut wrong = Vec::new();
-            if wanted != have {
+            let in_code = value["agent"] == "coder";
+            if !in_code && wanted != have {
                 wrong.push(format!("has the steps {have:?}, not {wanted:?}"));
+            }
+            let (made, asked) = (recorded.told().len(), counts.iter().sum::<u32>());
+            if in_code && made != asked as usize {
+                wrong.push(format!("has made {made} direct calls, not {asked}: {have:?}"));
             }
             let twice = recorded.steps.iter().filter(|(_, contents)| contents.len() != 1);
             wrong.extend(
@@ -210,9 +220,15 @@ impl Evidence {
             }
             let output = recorded.outputs.first().map(|output| output.text()).unwrap_or_default();
             let mut said: Value = serde_json::from_str(&output).unwrap_or_default();
-            let transcript = recorded.transcript();
+            let transcript = match in_code {
+                true => serde_json::json!({"results": recorded.told()}),
+                false => recorded.transcript(),
+            };
             if let Some(said) = said.as_object_mut() {
                 said.remove("nonce");
+            }
+            if in_code && let Some(told) = said["results"].as_array_mut() {
+                told.sort_by_key(|text| text.as_str().map(str::to_owned));
             }
             if said != transcript {
                 wrong.push(format!("answers {said}, and its steps are {transcript}"));
@@ -228,8 +244,10 @@ impl Evidence {
             calls.entry(&call.key).or_default().push(call);
         }
         found.reruns = self.calls.len() - calls.len();
-        let results =
-            table.values().flat_map(|turn| turn.steps.iter()).filter(|(position, _)| position.contains('.'));
+        let results = table
+            .values()
+            .flat_map(|turn| turn.steps.iter())
+            .filter(|(_, contents)| is_tool(&contents[0].event));
         for (_, contents) in results {
             let content = &contents[0];
             let (key, tool) =

@@ -102,7 +102,9 @@ impl Accepted {
         let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
         let turn = self.table.entry((text("session_id"), text("turn_id"))).or_default();
         match event["type"].as_str().unwrap_or_default() {
-            "model:reply" | "tool:result" => {
+            // One that has begun is no content.
+            "step" if event["status"].is_null() => {}
+            "model:reply" | "tool:result" | "step" => {
                 turn.steps.entry(text("position")).or_default().push(Content::of(raw, event));
             }
             "turn:output" => turn.outputs.push(Content::of(raw, event)),
@@ -114,6 +116,17 @@ impl Accepted {
 }
 
 impl Turn {
+    /// What an agent in code was told by the calls that it made itself, sorted.
+    pub fn told(&self) -> Vec<String> {
+        let direct = |position: &str| {
+            position.contains('#') && !position.contains('/') && !position.starts_with("step:")
+        };
+        let calls = self.steps.iter().filter(|(position, _)| direct(position));
+        let mut told: Vec<String> = calls.map(|(_, contents)| contents[0].text()).collect();
+        told.sort();
+        told
+    }
+
     /// What its last reply must be made of: the texts of the replies before it and of the results, each in order.
     pub fn transcript(&self) -> Value {
         let mut by_number: BTreeMap<Vec<u32>, &Content> = BTreeMap::new();

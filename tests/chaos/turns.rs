@@ -86,10 +86,12 @@ fn session(number: usize) -> String {
 fn turn_json(session: &str, turn: &str, rng: &mut Rng) -> String {
     let replies = rng.below(4);
     let calls: Vec<String> = (0..replies).map(|_| (1 + rng.below(3)).to_string()).collect();
+    // Two of three are a model's, the others an agent's in code.
+    let agent = if rng.below(3) == 0 { "coder" } else { "chaos" };
     let turn = json!({
         "turn_id": turn,
         "session_id": session,
-        "agent": "chaos",
+        "agent": agent,
         "input": format!("go {}", rng.next()),
         "metadata": {"calls": calls.join(",")},
     });
