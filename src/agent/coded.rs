@@ -13,6 +13,12 @@ pub struct CodedAgent {
     pub(crate) code: Option<Arc<dyn Agent>>,
 }
 
+impl std::fmt::Debug for CodedAgent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CodedAgent").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
 impl AgentSpec {
     /// The agent that runs this code: an `async fn(AgentContext) -> Result<String, AgentError>`, or a type of your own.
     ///

@@ -20,11 +20,24 @@ use crate::turn::{Failure, Message, code};
 /// has been told so far is confirmed on the log, so that after a crash the same key cannot come with other arguments.
 ///
 /// Steps may run side by side (`tokio::join!`). A step that ends the turn (its record was made from another input, a budget
-/// is used up, its tool needs a person) never returns: the code cannot go on past it. Where a step's future is not polled any
-/// more, what it runs is dropped.
+/// is used up, its tool needs a person) never returns: the code cannot go on past it.
+///
+/// Cancel safety, of every step: where its future is dropped, what it runs is dropped; that it has begun may be on the log,
+/// and its result is not. In a rerun it may be in time, so code that goes by that does not do the same again.
 #[derive(Clone)]
 pub struct AgentContext {
     host: Arc<dyn Host>,
+}
+
+impl std::fmt::Debug for AgentContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (session, turn, agent) = (self.session_id(), self.turn_id(), self.agent());
+        f.debug_struct("AgentContext")
+            .field("session", &session)
+            .field("turn", &turn)
+            .field("agent", &agent)
+            .finish_non_exhaustive()
+    }
 }
 
 impl AgentContext {
@@ -134,13 +147,13 @@ impl AgentContext {
         Ask { host: Arc::clone(&self.host), messages: messages.into(), tools: false }
     }
 
-    /// Runs the loop of model and tools, as an agent without code does, on these messages after the agent's instructions:
+    /// Runs the loop of model and tools, as an agent without code does, on these messages (a `Vec` or a slice of them) after the agent's instructions:
     /// asks the model, makes the calls that it asks for, until it has its last word.
     ///
     /// # Errors
     /// What ended the loop: the model failed, or a tool in a way that ends a turn.
-    pub async fn run_loop(&self, messages: Vec<Message>) -> Result<Finished, Failure> {
-        self.host.run_loop(messages).await
+    pub async fn run_loop(&self, messages: impl Into<Vec<Message>>) -> Result<Finished, Failure> {
+        self.host.run_loop(messages.into()).await
     }
 
     /// Runs code whose result is recorded, and returned without running it the next time. The id is the step's place in

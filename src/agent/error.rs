@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::tool::ToolError;
+use crate::tool::{ErrorKind, ToolError};
 use crate::turn::{Failure, code};
 
 /// Why an agent failed: the turn fails with its code and text.
@@ -36,6 +36,18 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for AgentError {
         }
         // The error and what caused it, as a tool's.
         Self::new(ToolError::from(error))
+    }
+}
+
+/// What a tool's function, called from an agent's code, failed with: fatal and poison stay so.
+impl From<ToolError> for AgentError {
+    fn from(error: ToolError) -> Self {
+        let code = match error.kind() {
+            ErrorKind::Poison => code::POISON,
+            ErrorKind::Fatal => code::TOOL_FATAL,
+            _ => code::AGENT_ERROR,
+        };
+        Self(Failure::new(code, error.message()))
     }
 }
 

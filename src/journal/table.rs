@@ -119,7 +119,8 @@ impl Table {
             && !self.ended.contains_key(&turn)
             && let (Some(position), Some(input)) = (event.position, event.input_hash)
         {
-            let attempt = event.attempt.or(event.attempts).unwrap_or(1);
+            // What was refused has never begun.
+            let Some(attempt) = event.attempt.or(event.attempts) else { return };
             let steps = &mut self.open.entry(turn).or_default().steps;
             steps.entry(position).or_insert(Recorded::Started { input, attempt });
         }

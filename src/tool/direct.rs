@@ -43,6 +43,18 @@ impl Callee for &str {
     }
 }
 
+impl Callee for String {
+    fn into_callee(self) -> (String, Option<Arc<dyn Tool>>) {
+        (self, None)
+    }
+}
+
+impl Callee for &String {
+    fn into_callee(self) -> (String, Option<Arc<dyn Tool>>) {
+        (self.clone(), None)
+    }
+}
+
 impl<T: Tool> Callee for T {
     fn into_callee(self) -> (String, Option<Arc<dyn Tool>>) {
         (self.name(), Some(Arc::new(self)))

@@ -2,10 +2,12 @@
 //!
 //! What is recorded counts as it did when it was spent, so a rerun after a crash goes on with what is left.
 
+use std::collections::HashMap;
+
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{Failure, Usage, code};
+use super::{Failure, Position, Usage, code};
 
 /// How much a turn may use (specification A, "Decorator + base"; design, "budgets").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +142,8 @@ impl Limits {
 #[derive(Debug)]
 pub struct Ledger {
     accounts: Vec<Account>,
+    /// Those of calls, by where the call stands: begun again, it goes on with what it has used.
+    of_calls: HashMap<Position, usize>,
 }
 
 /// One agent's.
@@ -166,18 +170,41 @@ pub struct Overdrawn {
 impl Ledger {
     /// The account 0 of a turn's own agent.
     pub fn new(limits: Limits) -> Self {
-        Self { accounts: vec![Account::new(limits, "the turn".into(), None)] }
+        Self { accounts: vec![Account::new(limits, "the turn".into(), None)], of_calls: HashMap::new() }
     }
 
-    /// The account of an agent that the owner of another calls.
-    pub fn open(&mut self, caller: usize, limits: Limits, whose: String) -> usize {
-        self.accounts.push(Account::new(limits, whose, Some(caller)));
-        self.accounts.len() - 1
+    /// The account of the call at this position, which the owner of another account makes; without limits, unless it has
+    /// some.
+    pub fn open(&mut self, caller: usize, call: &Position) -> usize {
+        let next = self.accounts.len();
+        let account = *self.of_calls.entry(call.clone()).or_insert(next);
+        if account == next {
+            self.accounts.push(Account::new(Limits::none(), String::new(), Some(caller)));
+        }
+        account
+    }
+
+    /// An account gets limits, and the name of its owner for a person.
+    pub fn limit(&mut self, account: usize, limits: Limits, whose: String) {
+        if let Some(account) = self.accounts.get_mut(account) {
+            (account.limits, account.whose) = (limits, whose);
+        }
+    }
+
+    /// Counts what is recorded at a position, on the accounts of all calls that it is inside of.
+    pub fn count_recorded(&mut self, at: &Position, used: Used) {
+        let account = at.ancestors().fold(0, |caller, call| self.open(caller, &call));
+        self.add(account, used);
     }
 
     /// What was used on this account so far.
     pub fn used(&self, account: usize) -> Used {
         self.accounts.get(account).map(|account| account.used).unwrap_or_default()
+    }
+
+    /// What was used inside the call at this position so far.
+    pub fn used_of(&self, call: &Position) -> Used {
+        self.of_calls.get(call).map(|account| self.used(*account)).unwrap_or_default()
     }
 
     /// Adds what is recorded, or cannot be helped any more, to the account and those of its callers.
@@ -404,8 +431,11 @@ mod tests {
     #[test]
     fn what_one_that_was_called_uses_its_callers_use_too_and_every_limit_holds() {
         let mut ledger = ledger(|limits| limits.max_tool_calls = 3);
-        let own = ledger.open(0, Limits { max_model_calls: Some(1), ..Limits::none() }, "agent \"b\"".into());
-        let inner = ledger.open(own, Limits::none(), String::new());
+        let (call, nested) = (Position::call(0, 0), Position::call(0, 0).child(&Position::direct("x", 0)));
+        let own = ledger.open(0, &call);
+        ledger.limit(own, Limits { max_model_calls: Some(1), ..Limits::none() }, "agent \"b\"".into());
+        let inner = ledger.open(own, &nested);
+        assert_eq!((ledger.open(0, &call), ledger.open(own, &nested)), (own, inner), "begun again");
         ledger.add(inner, Used { cost: 1.into(), ..Used::calls(2) });
         ledger.add(own, Used::reply(Usage { input_tokens: 3, output_tokens: 2 }));
         assert_eq!((ledger.used(inner).tool_calls, ledger.used(inner).model_calls), (2, 0));
@@ -432,7 +462,7 @@ mod tests {
             limits.max_cost = Some(1.into());
             limits.max_model_calls = Some(1);
         });
-        let inner = ledger.open(0, Limits::none(), String::new());
+        let inner = ledger.open(0, &Position::call(0, 0));
         let (cost, reply) = (Used::cost(1.into()), Used::reply(Usage::default()));
         ledger.hold(inner, cost);
         ledger.hold(0, reply);
@@ -443,5 +473,17 @@ mod tests {
         ledger.release(0, reply);
         assert_eq!(ledger.check_direct(0, "x", 1.into()), Ok(()));
         assert_eq!(ledger.check_reply(inner), Ok(()));
+    }
+
+    #[test]
+    fn what_is_recorded_counts_for_every_call_that_it_is_inside_of() {
+        let mut ledger = ledger(|_| {});
+        let call = Position::call(0, 0);
+        let inside = call.child(&Position::direct("x", 0)).child(&Position::direct("y", 1));
+        ledger.count_recorded(&inside, Used::calls(1));
+        ledger.count_recorded(&Position::reply(1), Used::reply(Usage::default()));
+        let own = ledger.open(0, &call);
+        assert_eq!((ledger.used(own).tool_calls, ledger.used(own).model_calls), (1, 0));
+        assert_eq!((ledger.used(0).tool_calls, ledger.used(0).model_calls), (1, 1));
     }
 }

@@ -54,6 +54,8 @@ codes! {
     STEP_ERROR = "step_error";
     /// Two steps of an agent's own have one id.
     DUPLICATE_STEP_ID = "duplicate_step_id";
+    /// The code of a step has begun a step.
+    NESTED_STEP = "nested_step";
     /// Two calls run together under one id.
     CONCURRENT_CALL_ID = "concurrent_call_id";
     /// A tool failed in a way that no retry can mend.

@@ -1,6 +1,6 @@
 //! How the steps of one agent, or of one call of a tool, are counted into positions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Position;
 
@@ -13,6 +13,8 @@ pub struct Counters {
     direct: HashMap<String, u32>,
     /// Per kind of value.
     values: HashMap<&'static str, u32>,
+    /// The ids of the steps.
+    steps: HashSet<String>,
 }
 
 impl Counters {
@@ -30,6 +32,11 @@ impl Counters {
                 Position::direct(name, take(count))
             }
         }
+    }
+
+    /// Where the step with this id stands; none where there was one before.
+    pub fn step(&mut self, id: &str) -> Option<Position> {
+        self.steps.insert(id.to_owned()).then(|| Position::step(id))
     }
 
     /// Where the next value of this kind stands.
@@ -58,6 +65,8 @@ mod tests {
             ["a#id=7", "a#id=7", "a#2"]
         );
         assert_eq!([counters.reply(), counters.reply()], [0, 1]);
+        assert_eq!(counters.step("a").unwrap().as_str(), "step:a");
+        assert_eq!(counters.step("a"), None);
         assert_eq!(
             [counters.value("now"), counters.value("now")].map(|p| p.to_string()),
             ["step:now#0", "step:now#1"]

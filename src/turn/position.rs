@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::Hash;
+
 /// What stays as it is in an id inside a position; everything else is percent-encoded, so that no id
 /// can look like another position.
 const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-').remove(b'~');
@@ -67,7 +69,7 @@ impl Position {
 
     /// Whether a value stands there that agent code was given ([`Self::value`]).
     pub fn is_value(&self) -> bool {
-        let own = self.0.rsplit_once('/').map_or(&*self.0, |(_, own)| own);
+        let own = self.own();
         own.starts_with("step:") && own.contains('#')
     }
 
@@ -90,6 +92,27 @@ impl Position {
         }))
     }
 
+    /// The calls and sub-agents that the position is inside of, the outermost first.
+    pub fn ancestors(&self) -> impl Iterator<Item = Self> + '_ {
+        self.0.match_indices('/').filter_map(|(end, _)| Some(Self(self.0.get(..end)?.into())))
+    }
+
+    /// Whether a step of an agent's own stands there, and no call and no reply.
+    pub fn is_own_step(&self) -> bool {
+        let own = self.own();
+        own.starts_with("step:") || own.starts_with("once:")
+    }
+
+    /// Whether a call stands there under an id that its caller chose.
+    pub fn has_id(&self) -> bool {
+        self.own().contains("#id=")
+    }
+
+    /// Its last part.
+    fn own(&self) -> &str {
+        self.0.rsplit_once('/').map_or(&*self.0, |(_, own)| own)
+    }
+
     /// The call or sub-agent that the position is inside of; none where it is directly inside the turn.
     pub fn parent(&self) -> Option<&str> {
         self.0.rsplit_once('/').map(|(parent, _)| parent)
@@ -109,8 +132,16 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn encode(id: &str) -> impl fmt::Display + '_ {
-    utf8_percent_encode(id, ID)
+/// The longest id that stands in a position as it is, in bytes.
+const LONGEST_ID: usize = 200;
+
+/// An id as it stands in a position: encoded, or where it is longer than that, `sha256:` and the hash of it, which no
+/// encoded id can look like.
+fn encode(id: &str) -> String {
+    match id.len() > LONGEST_ID {
+        true => format!("sha256:{}", Hash::of_bytes(id.as_bytes())),
+        false => utf8_percent_encode(id, ID).to_string(),
+    }
 }
 
 impl fmt::Display for Position {
@@ -130,6 +161,10 @@ mod tests {
         assert_eq!(cause(Position::reply(3)), None);
         assert_eq!(cause(Position::direct("m3.c1", 0)), None);
         let nested = Position::call(0, 0).child(&Position::call(2, 5));
+        let deep = nested.child(&Position::step("x"));
+        let outer: Vec<_> = deep.ancestors().map(|position| position.to_string()).collect();
+        assert_eq!((outer, deep.is_own_step()), (vec!["m0.c0".to_owned(), "m0.c0/m2.c5".into()], true));
+        assert_eq!((nested.is_own_step(), Position::reply(0).ancestors().count()), (false, 0));
         assert_eq!(cause(nested).as_deref(), Some("m0.c0/m2"));
     }
 }

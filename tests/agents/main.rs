@@ -10,14 +10,22 @@
 //! | `sub_agents` | agents that call agents |
 //! | `budgets` | what ends an agent, and what was spent before a crash |
 //! | `changed` | code that does not do the same again |
+//! | `again` | steps that are dropped and begun again |
+//! | `branches` | steps side by side, in an order that is chance |
+//! | `ends` | what a step has ended is over |
+//! | `programs` | generated programs, and every crash of each |
 //! | `crashes` | every crash of agents of every kind |
 
+mod again;
+mod branches;
 mod budgets;
 mod calls;
 mod changed;
 mod crashes;
+mod ends;
 mod models;
 mod nested;
+mod programs;
 mod steps;
 mod sub_agents;
 

@@ -171,3 +171,61 @@ async fn paying(ctx: &ToolContext) -> Result<(), ToolError> {
     ctx.call(Pay, cents(1)).await?;
     if ctx.attempt() < 3 { Err(ToolError::retryable("not yet")) } else { Ok(()) }
 }
+
+/// Draw a number, and note it under its own key.
+#[turnmill::tool(writes)]
+async fn post(ctx: &ToolContext) -> Result<(), ToolError> {
+    let drawn: u64 = ctx.call(Draw, json!({})).await?.read()?;
+    ctx.deps::<World>()?.note(format!("{} posts {drawn}", ctx.idempotency_key()));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_inside_has_told_is_on_the_log_before_a_tool_acts_upon_it() {
+    let turn = turn("a", "go", [calls([("post", json!({}))]), says("Done.")]);
+    for written in 1.. {
+        let world = World::default();
+        let agent = AgentSpec::new("a", "scripted").tools(["post"]);
+        let mut kit = Kit::new(tools(&world).tool(Post).agent(agent));
+        let died = kit.crash_unwritten_after(&turn, written).await;
+        assert_eq!(output(&kit.run(&turn).await), "Done.");
+        let mut posted = world.noted();
+        posted.dedup();
+        assert_eq!(posted.len(), 1, "after {written}: one key, one content");
+        if !died {
+            break;
+        }
+    }
+}
+
+/// Draw for ever, on a thread that nothing can stop.
+#[turnmill::tool(writes, timeout = "5ms")]
+fn draws(ctx: &ToolContext) -> Result<(), ToolError> {
+    let handle = tokio::runtime::Handle::current();
+    loop {
+        handle.block_on(ctx.call(Draw, json!({})).into_future())?;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_a_tool_has_left_behind_calls_nothing_any_more_and_is_not_counted() {
+    async fn code(ctx: AgentContext) -> Answer {
+        for n in 0..20 {
+            let _ = ctx.call(Draws, json!({})).id(n.to_string()).await;
+        }
+        Ok("ok".into())
+    }
+    let agent = AgentSpec::new("a", "scripted").max_tool_calls(1_000_000.try_into().unwrap());
+    let mut kit = Kit::new(tools(&World::default()).tool(Draws).agent(agent.code(code)));
+    let result = kit.run(&turn("a", "go", [])).await;
+    let outer = |event: &StepEvent| {
+        event.kind == EventType::ToolResult && event.position.as_ref().unwrap().parent().is_none()
+    };
+    let recorded: u32 = kit
+        .events()
+        .iter()
+        .filter(|event| outer(event))
+        .map(|event| 1 + event.usage.map_or(0, |usage| usage.tool_calls))
+        .sum();
+    assert_eq!((output(&result), result.usage.tool_calls), ("ok", recorded));
+}

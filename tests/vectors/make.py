@@ -30,12 +30,12 @@ def dumps(value):
 # Positions: how one is made, and the text.
 
 def name(text):
-    """The alphabet of an id inside a position: A-Z a-z 0-9 . _ - ~"""
-    return quote(text, safe="")
+    """The alphabet of an id inside a position: A-Z a-z 0-9 . _ - ~; above 200 bytes its hash."""
+    return quote(text, safe="") if len(text.encode("utf-8")) <= 200 else "sha256:" + sha256(text)
 
 
 AWKWARD = ["a/b", "a#0", "100%", "a b", "ü", "a\0b", "a:b", "a@b", "a=b", "日本", "😀", "%2F", "m0.c0",
-           "A-z_0.9~", "a'\"\\b", "\x7f\t\n", ""]
+           "A-z_0.9~", "a'\"\\b", "\x7f\t\n", "", "x" * 200, "x" * 201, "ü" * 100, "ü" * 101, "sha256:ab"]
 
 
 def positions():

@@ -3,8 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use std::time::Duration;
+
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// How long a step without a limit of its own may take, where its agent has ended beside it.
+pub(super) const UNLIMITED: Duration = Duration::from_secs(60);
+/// The longest that a step is waited for, where its agent has ended beside it.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// What is added to the limits of steps, for what is written before and after.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Something that is said once.
 pub(super) struct Signal<T> {
@@ -45,16 +55,25 @@ impl<T> Signal<T> {
 /// How many steps of an agent, and of those that it has called, run now.
 pub(super) struct Activity {
     count: watch::Sender<usize>,
+    /// When everything that has begun so far must have ended, if it is polled.
+    latest: Mutex<Instant>,
     caller: Option<Arc<Activity>>,
 }
 
 impl Activity {
     pub(super) fn new(caller: Option<Arc<Activity>>) -> Arc<Self> {
-        Arc::new(Self { count: watch::Sender::new(0), caller })
+        Arc::new(Self { count: watch::Sender::new(0), latest: Mutex::new(Instant::now()), caller })
     }
 
-    /// A step runs, until the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> Arc<Active> {
+    /// A step runs, until the guard is dropped; it takes no longer than this.
+    pub(super) fn begin(self: &Arc<Self>, most: Duration) -> Arc<Active> {
+        let latest = Instant::now() + most.min(LONGEST);
+        let mut next = Some(&**self);
+        while let Some(activity) = next {
+            let mut last = activity.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = latest.max(*last);
+            next = activity.caller.as_deref();
+        }
         self.add(1);
         Arc::new(Active { activity: Arc::clone(self), counted: AtomicBool::new(true) })
     }
@@ -70,6 +89,28 @@ impl Activity {
     /// Waits until something runs.
     pub(super) async fn busy(&self) {
         let _ = self.count.subscribe().wait_for(|count| *count > 0).await;
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        *self.count.borrow() > 0
+    }
+
+    /// Waits until nothing runs, or what runs cannot have been polled: code that has begun a step and does not wait for it
+    /// must not keep its turn for ever.
+    pub(super) async fn idle_or_left(&self) {
+        let over = async {
+            loop {
+                let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner) + GRACE;
+                if latest <= Instant::now() {
+                    return;
+                }
+                tokio::time::sleep_until(latest).await;
+            }
+        };
+        tokio::select! {
+            () = self.idle() => {}
+            () = over => {}
+        }
     }
 
     /// Waits until nothing runs.

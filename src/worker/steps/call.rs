@@ -1,18 +1,18 @@
 //! The step of a call: of a reply, where all calls run side by side, or made directly by code.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::activity::Active;
+use super::activity::{Active, UNLIMITED};
 use super::scope::{Around, Callee, Scope};
 use super::{Again, Hold, Interrupt, MAX_DEPTH, Weight, changed};
 use crate::journal::{self, Content};
 use crate::metrics::{UNKNOWN, metrics};
-use crate::record::{EventType, Status, StepEvent};
+use crate::record::{EventType, ResultUsage, Status, StepEvent};
 use crate::tool::{Decimal, DirectArguments, Output, Registered, ToolContext, UnknownOutcome, execute};
 use crate::turn::{
     Arguments, Call, CallPlan, CallResult, Decision, Failure, Hash, Position, Recorded, Used, code,
@@ -29,6 +29,17 @@ struct Ready {
     attempt: u32,
     /// What it may cost.
     hold: Hold,
+    /// Whether its start is confirmed before it runs: found there by a call that is made of something else, it is known
+    /// for another one.
+    pinned: bool,
+}
+
+/// A call that runs.
+struct Begun<'a> {
+    attempt: u32,
+    active: &'a Arc<Active>,
+    hold: Hold,
+    pinned: bool,
 }
 
 enum Planned {
@@ -39,10 +50,17 @@ enum Planned {
 /// A call that runs: it counts as running until this is dropped, and nothing that it has left behind goes on after.
 struct Running(Arc<Around>);
 
+impl Running {
+    /// The tool has ended: what it has left behind begins nothing any more.
+    fn close(&self) {
+        self.0.closed.cancel();
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
+        self.close();
         self.0.active.give_up();
-        self.0.closed.cancel();
     }
 }
 
@@ -62,20 +80,25 @@ impl Scope {
             planned.push((plan, hold, callee));
         }
         if planned.iter().any(|(plan, ..)| matches!(plan, Planned::Run(..))) {
-            self.may_begin().await?;
+            self.may_begin()?;
         }
-        try_join_all(planned.into_iter().map(|(plan, hold, callee)| async {
-            match plan {
-                Planned::Recorded(result) => Ok(result),
-                Planned::Run(call, attempt) => {
-                    let active = self.frame.activity.begin();
-                    let position = call.position.clone();
-                    let result = self.one(Ready { call, attempt, hold }, callee, active).await?;
-                    Ok(CallResult { position, result })
+        let results = planned.into_iter().map(|(plan, hold, callee)| async {
+            let (call, attempt) = match plan {
+                Planned::Recorded(result) => return result,
+                Planned::Run(call, attempt) => (call, attempt),
+            };
+            let active = self.frame.activity.begin(most(callee.as_ref()));
+            let position = call.position.clone();
+            match self.one(Ready { call, attempt, hold, pinned: false }, callee, active).await {
+                Ok(result) => CallResult { position, result },
+                // What runs beside it comes to its end; the loop does not go on.
+                Err(interrupt) => {
+                    self.frame.interrupt(interrupt);
+                    std::future::pending().await
                 }
             }
-        }))
-        .await
+        });
+        Ok(join_all(results).await)
     }
 
     /// What a call is that code makes itself, at its position; and what it calls.
@@ -96,26 +119,29 @@ impl Scope {
         call: Call,
         callee: Option<Callee>,
         has_id: bool,
+        unsettled: bool,
     ) -> Result<Result<String, Failure>, Interrupt> {
         self.goes_on()?;
-        let held = match self.may_come_again(has_id) {
+        let keep = has_id || self.keeps();
+        let _held = match keep {
             true => Some(self.steps().hold(&call.position, self.attempt).await?),
             false => None,
         };
-        let seen = held.is_some() && self.steps().has_seen(&call.position);
-        let (call, attempt) = match self.plan(call, held.is_some())? {
+        if self.is_decided() {
+            // Meanwhile.
+            return std::future::pending().await;
+        }
+        let is_new = self.steps().is_new(&call.position, keep);
+        let (call, attempt) = match self.plan(call, keep)? {
             Planned::Recorded(result) => {
-                if !seen {
-                    self.spend(Used::calls(1));
-                }
                 // As when it ran: others that were begun beside it begin before it ends.
-                let _active = self.frame.activity.begin();
+                let _active = self.frame.activity.begin(Duration::ZERO);
                 tokio::task::yield_now().await;
                 return Ok(result.result);
             }
             Planned::Run(call, attempt) => (call, attempt),
         };
-        self.may_begin().await?;
+        self.may_begin()?;
         let position = call.position.clone();
         if let Some(Callee::Tool(tool)) = &callee
             && tool.spec.requires_approval.is_gated()
@@ -128,38 +154,45 @@ impl Scope {
             return Err(Interrupt::Turn(Failure::new(code::TOOL_REGISTRATION_ERROR, message)));
         }
         let runs = matches!(call.plan, CallPlan::Run(_));
-        let hold = {
-            let mut ledger = self.steps().ledger();
-            let account = self.account(&mut ledger);
-            let cost = price(callee.as_ref().filter(|_| runs)).unwrap_or_default();
-            if attempt == 1 && !seen {
-                let what = format!("the call {position}");
-                ledger.check_direct(account, &what, cost).map_err(Interrupt::Agent)?;
-            }
-            if !seen {
-                ledger.add(account, Used::calls(1));
-            }
-            self.steps().hold_budget(&mut ledger, account, Used::cost(cost))
-        };
-        let active = self.frame.activity.begin();
+        let price = price(callee.as_ref().filter(|_| runs)).unwrap_or_default();
+        let mut hold = self.admit_direct(&position, price, is_new)?;
+        let active = self.frame.activity.begin(most(callee.as_ref()));
         self.before_effect(runs).await?;
-        let again = held.as_ref().map(|_| Again::of(&call));
+        if !hold.count_calls() {
+            return std::future::pending().await;
+        }
+        if keep {
+            self.steps().counted().insert(position.clone());
+        }
+        let again = keep.then(|| Again::of(&call));
         if let Some(again) = &again {
             let record = Recorded::Started { input: call.input.clone(), attempt };
             self.steps().remember(&position, record, again.clone());
         }
         let input = call.input.clone();
-        let result = self.one(Ready { call, attempt, hold }, callee, active).await?;
+        let pinned = unsettled && self.steps().shared.step_boundary_durability;
+        let result = self.one(Ready { call, attempt, hold, pinned }, callee, active).await?;
         if let Some(again) = again {
             let content = Content::Result(result.clone(), Used::default());
             self.steps().remember(&position, Recorded::Done { input, content }, again);
         }
+        if self.around.is_some() {
+            // A tool may act upon it under its own key.
+            self.before_effect(true).await?;
+        }
         Ok(result)
     }
 
-    /// Whether the same step may begin again in this run: it has an id, or it is a tool's, which may be tried again.
-    pub(super) fn may_come_again(&self, has_id: bool) -> bool {
-        has_id || self.around.is_some()
+    /// Holds a direct call, and what it may cost, if it may be made.
+    fn admit_direct(&self, position: &Position, cost: Decimal, is_new: bool) -> Result<Hold, Interrupt> {
+        let mut ledger = self.steps().ledger();
+        let account = self.account(&mut ledger);
+        if is_new {
+            let what = format!("the call {position}");
+            ledger.check_direct(account, &what, cost).map_err(Interrupt::Agent)?;
+        }
+        let held = Used { cost, ..Used::calls(u32::from(is_new)) };
+        Ok(self.hold(&mut ledger, account, held))
     }
 
     /// Everything that the code was told is on the log before something begins that it may have been told for.
@@ -174,9 +207,8 @@ impl Scope {
     fn plan(&self, call: Call, keep: bool) -> Result<Planned, Interrupt> {
         let steps = self.steps();
         let failure = match steps.recall(&call.position, &call.input, keep) {
-            Decision::Return(Content::Result(result, used)) => {
+            Decision::Return(Content::Result(result, _)) => {
                 metrics().steps_replayed.with_label_values(&["tool"]).inc();
-                self.spend(used);
                 return Ok(Planned::Recorded(CallResult { position: call.position, result }));
             }
             Decision::Run { attempt } => return Ok(Planned::Run(call, attempt)),
@@ -211,7 +243,7 @@ impl Scope {
         callee: Option<Callee>,
         active: Arc<Active>,
     ) -> Result<Outcome, Interrupt> {
-        let Ready { call, attempt, hold } = ready;
+        let Ready { call, attempt, hold, pinned } = ready;
         let (call, attempt) = (&call, attempt);
         let arguments = match &call.plan {
             CallPlan::Answer(failure) => return self.refuse(call, failure.clone()).await,
@@ -232,7 +264,7 @@ impl Scope {
             Callee::Agent(agent) => {
                 // Its own steps are what runs.
                 active.give_up();
-                return self.run_agent(call, agent, arguments, attempt).await;
+                return self.run_agent(call, agent, arguments, attempt, pinned).await;
             }
             Callee::Tool(tool) => tool,
         };
@@ -250,7 +282,7 @@ impl Scope {
             let message = format!("the tool {} is turned off for now", call.name);
             return self.refuse(call, Failure::new(code::TOOL_DISABLED, message)).await;
         }
-        self.run(call, tool, value, attempt, &active, hold).await
+        self.run(call, tool, value, Begun { attempt, active: &active, hold, pinned }).await
     }
 
     fn is_off(&self, tool: &Registered) -> bool {
@@ -284,10 +316,9 @@ impl Scope {
         call: &Call,
         tool: &Arc<Registered>,
         value: Value,
-        attempt: u32,
-        active: &Arc<Active>,
-        hold: Hold,
+        begun: Begun<'_>,
     ) -> Result<Outcome, Interrupt> {
+        let Begun { attempt, active, hold, pinned } = begun;
         let steps = self.steps();
         let mut start = self.call_event(EventType::ToolStart, call);
         start.attempt = Some(attempt);
@@ -295,7 +326,7 @@ impl Scope {
         start.external_io_mode = Some(steps.shared.environment.external_io_mode);
         start.started_at_ms = Some((steps.shared.clock)());
         let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
-        if reports(tool) {
+        if reports(tool) || pinned {
             // Found started, it never runs again: so it is known to be on the log before it runs (rule 15).
             self.append(start, Weight::Content).await?;
             steps.writer.confirm_content().await?;
@@ -309,6 +340,11 @@ impl Scope {
         let context = self.context(call, tool, &running.0);
         let clock = Instant::now();
         let mut execution = execute(tool, &context, value, attempt).await;
+        running.close();
+        if running.0.has_ended() {
+            // What a step of it has ended has no result, whatever the tool has made of that.
+            return std::future::pending().await;
+        }
         if execution.result.is_err() && steps.stop.now.is_cancelled() && !reports(tool) {
             // It failed while it was given up, or because it was: no result. Whoever goes on has the retries that are
             // left; the turn hears of the stop.
@@ -335,7 +371,7 @@ impl Scope {
             (false, _) => tool.spec.price(),
         };
         end.cost = cost;
-        end.usage = Some(running.0.used(steps)).filter(|used| *used != Used::default()).map(Into::into);
+        end.usage = self.used_inside(&call.position);
         end.latency_ms = Some(elapsed_ms(clock));
         end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });
         end.output = output;
@@ -376,11 +412,10 @@ impl Scope {
         }
     }
 
-    /// Counts what was used.
-    pub(super) fn spend(&self, used: Used) {
-        let mut ledger = self.steps().ledger();
-        let account = self.account(&mut ledger);
-        ledger.add(account, used);
+    /// What the calls and replies inside a call have used, in earlier runs too.
+    pub(super) fn used_inside(&self, call: &Position) -> Option<ResultUsage> {
+        let used = self.steps().ledger().used_of(call);
+        (used != Used::default()).then(|| used.into())
     }
 
     pub(super) fn count(&self, tool: &str, well: bool) {
@@ -448,6 +483,19 @@ pub(super) fn price(callee: Option<&Callee>) -> Option<Decimal> {
     }
 }
 
+/// How long a call takes at most: all its attempts, and the waits between them.
+fn most(callee: Option<&Callee>) -> Duration {
+    match callee {
+        Some(Callee::Tool(tool)) => {
+            let attempts = tool.spec.retry.max.saturating_add(1);
+            tool.spec.timeout.saturating_add(tool.spec.retry.longest_wait()).saturating_mul(attempts)
+        }
+        // Its own steps are what runs.
+        Some(Callee::Agent(_)) => Duration::ZERO,
+        None => UNLIMITED,
+    }
+}
+
 fn unknown_outcome(name: &str) -> Failure {
     let message = format!(
         "the call of {name} had started when its worker died: whether it took effect is unknown, and it was not run \
@@ -458,11 +506,4 @@ fn unknown_outcome(name: &str) -> Failure {
 
 fn reports(tool: &Registered) -> bool {
     tool.spec.on_unknown_outcome == UnknownOutcome::Report
-}
-
-impl Scope {
-    /// Where the steps of a position's call would stand: whether any of them has begun.
-    pub(super) fn has_begun(&self, position: &Position) -> bool {
-        self.steps().has_begun(&self.at(position))
-    }
 }

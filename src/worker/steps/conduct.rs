@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures_util::FutureExt as _;
 
@@ -50,6 +51,8 @@ impl Root {
             position: None,
             limit: self.limit,
             account: 0,
+            again: false,
+            strayed: AtomicBool::new(false),
             depth: 0,
             caller: None,
             activity: Activity::new(None),
@@ -62,7 +65,7 @@ impl Root {
             match steps.halted.take() {
                 Some(Halted::Halt(halt)) => Err(halt),
                 Some(Halted::Stopped) | None => {
-                    frame.activity.idle().await;
+                    frame.activity.idle_or_left().await;
                     Ok(Conducted::Stopped)
                 }
             }
@@ -116,10 +119,10 @@ impl Drop for Closing<'_> {
 pub(super) async fn conduct(frame: &Arc<Frame>) -> Result<Result<String, Failure>, Diverged> {
     let _closing = Closing(frame);
     let context = AgentContext::new(Arc::new(Scope::new(Arc::clone(frame), None)));
-    let code = AssertUnwindSafe(frame.bound.code.run(&context)).catch_unwind();
+    let code = frame.watch(AssertUnwindSafe(frame.bound.code.run(&context)).catch_unwind());
     let failed = async {
         frame.failed.wait().await;
-        frame.activity.idle().await;
+        frame.activity.idle_or_left().await;
     };
     let ended = tokio::select! {
         biased;
@@ -153,18 +156,26 @@ impl Frame {
     /// finds out itself. What is recorded is read back first, whatever the time is, for as long as the turn may take
     /// again: code that no longer comes to it must not wait for ever.
     async fn overdue(&self) {
-        tokio::select! {
-            () = self.steps.cancel.token().cancelled(), if self.caller.is_none() => {}
-            () = self.time_is_over() => {}
+        let cancel = self.steps.cancel.token();
+        loop {
+            tokio::select! {
+                () = cancel.cancelled(), if self.caller.is_none() => {}
+                () = self.time_is_over() => {}
+            }
+            let most = tokio::time::sleep(self.bound.max_duration);
+            tokio::select! {
+                () = self.read_back() => {}
+                () = cancel.cancelled() => self.activity.idle_or_left().await,
+                () = most => {}
+            }
+            match self.cut_short() {
+                Some(interrupt) => self.interrupt(interrupt),
+                // The clock was set back.
+                None if !cancel.is_cancelled() => continue,
+                None => {}
+            }
+            return std::future::pending().await;
         }
-        tokio::select! {
-            () = self.read_back() => {}
-            () = tokio::time::sleep(self.bound.max_duration) => {}
-        }
-        if let Some(interrupt) = self.cut_short() {
-            self.interrupt(interrupt);
-        }
-        std::future::pending().await
     }
 
     /// Waits until nothing runs, and nothing is recorded that its code has not come to.

@@ -19,10 +19,10 @@ impl Caller for Scope {
     }
 
     fn call(&self, asked: DirectArguments) -> BoxFuture<'static, Result<Output, Failure>> {
-        let has_id = asked.id.is_some();
+        let (has_id, unsettled) = (asked.id.is_some(), self.is_unsettled());
         let (call, callee) = self.direct(asked);
         let scope = self.clone();
-        Box::pin(async move { read(scope.step(scope.direct_call(call, callee, has_id)).await) })
+        Box::pin(async move { read(scope.step(scope.direct_call(call, callee, has_id, unsettled)).await) })
     }
 }
 
@@ -60,11 +60,11 @@ impl Host for Scope {
     }
 
     fn sub_agent(&self, asked: Asked) -> BoxFuture<'static, Result<String, Failure>> {
-        let has_id = asked.id.is_some();
+        let (has_id, unsettled) = (asked.id.is_some(), self.is_unsettled());
         let (call, callee) = self.direct_agent(&asked);
         let scope = self.clone();
         Box::pin(async move {
-            let output = read(scope.step(scope.direct_call(call, callee, has_id)).await)?;
+            let output = read(scope.step(scope.direct_call(call, callee, has_id, unsettled)).await)?;
             output.read().map_err(|error| Failure::new(code::INVALID_RESULT, error.to_string()))
         })
     }
@@ -86,9 +86,9 @@ impl Host for Scope {
     }
 
     fn step<'a>(&self, kind: StepKind, run: StepRun<'a>) -> BoxFuture<'a, Result<Output, Failure>> {
-        let place = self.place(&kind);
+        let (place, unsettled) = (self.place(&kind), self.is_unsettled());
         let scope = self.clone();
-        Box::pin(async move { scope.step(scope.own_step(kind, place, run)).await })
+        Box::pin(async move { scope.step(scope.own_step(kind, place, unsettled, run)).await })
     }
 
     fn interrupt(&self, question: String) -> BoxFuture<'static, Result<String, Failure>> {

@@ -27,10 +27,11 @@ pub(super) use conduct::{Conducted, Root};
 pub(super) use sub_agent::definition;
 pub(super) use writer::{Weight, Writer};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::cancels;
 use super::driver::{Halt, Shared, Stop, event};
@@ -55,6 +56,8 @@ pub(super) struct Steps {
     /// What this run has come to, where the same step may come again.
     seen: Mutex<HashMap<Position, (Recorded<Content>, Again)>>,
     ledger: Mutex<Ledger>,
+    /// The calls that may come again and are counted.
+    counted: Mutex<HashSet<Position>>,
     /// The direct calls and steps that run, by position, and for which attempt of the code that makes them.
     running: Mutex<HashMap<Position, u64>>,
     /// One of them has ended.
@@ -100,8 +103,9 @@ impl Steps {
         writer: Arc<Writer>,
         stop: Stop,
         log: TurnLog,
-        ledger: Ledger,
+        mut ledger: Ledger,
     ) -> Arc<Self> {
+        count_recorded(&log, &mut ledger);
         let cancel = shared.cancels.begin(&identity, stop.now.child_token());
         Arc::new(Self {
             shared,
@@ -112,6 +116,7 @@ impl Steps {
             log: Mutex::new(log),
             seen: Mutex::default(),
             ledger: Mutex::new(ledger),
+            counted: Mutex::default(),
             running: Mutex::default(),
             ended: Notify::new(),
             halted: Signal::default(),
@@ -135,12 +140,6 @@ impl Steps {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds what a step may use, until the hold is dropped.
-    fn hold_budget(self: &Arc<Self>, ledger: &mut Ledger, account: usize, held: Used) -> Hold {
-        ledger.hold(account, held);
-        Hold { steps: Arc::clone(self), account, held }
-    }
-
     /// What is recorded at a position, and what to do about it. With `keep` it stays: the same step may come again.
     fn recall(&self, position: &Position, input: &Hash, keep: bool) -> Decision<Content> {
         let mut log = self.log();
@@ -153,12 +152,7 @@ impl Steps {
         }
         let record = log.steps.remove(position);
         if let Some(record) = &record {
-            let mut again = record.clone();
-            if let Recorded::Done { content: Content::Result(_, used), .. } = &mut again {
-                // Counted with the first look.
-                *used = Used::default();
-            }
-            seen.insert(position.clone(), (again, called_with(&log, position)));
+            seen.insert(position.clone(), (record.clone(), called_with(&log, position)));
         }
         decide(record, input)
     }
@@ -168,21 +162,22 @@ impl Steps {
         self.seen().insert(position.clone(), (record, with));
     }
 
-    /// Whether this run has come to the position before.
-    fn has_seen(&self, position: &Position) -> bool {
-        self.seen().contains_key(position)
+    /// Whether the call at a position is to be counted: it is not recorded, and with `keep` it has not come before.
+    fn is_new(&self, position: &Position, keep: bool) -> bool {
+        if self.has_begun(position) {
+            return false;
+        }
+        !keep || !self.counted().contains(position)
+    }
+
+    fn counted(&self) -> MutexGuard<'_, HashSet<Position>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of the arguments of the call that is recorded at a position.
     fn called_with(&self, position: &Position) -> Again {
         let seen = self.seen().get(position).map(|(_, with)| with.clone());
         seen.unwrap_or_else(|| called_with(&self.log(), position))
-    }
-
-    /// The run comes to a step that must not come again.
-    fn come_to(&self, position: &Position) {
-        let begun = Recorded::Started { input: Hash::of_bytes(b""), attempt: 1 };
-        self.remember(position, begun, Again::default());
     }
 
     /// A step that is recorded directly under a position, or directly in the turn, and that this run has not come to.
@@ -245,6 +240,27 @@ impl Steps {
     }
 }
 
+/// Counts everything that is recorded, whether or not the code comes to it: a call's result says what was used inside it.
+fn count_recorded(log: &TurnLog, ledger: &mut Ledger) {
+    let is_done = |position: &Position| matches!(log.steps.get(position), Some(Recorded::Done { .. }));
+    for (position, record) in &log.steps {
+        if position.ancestors().any(|call| is_done(&call)) {
+            continue;
+        }
+        let mut used = match record {
+            Recorded::Done { content: Content::Reply(Ok(reply)), .. } => Used::reply(reply.usage),
+            Recorded::Done { content: Content::Reply(Err(_)), .. } => Used::default(),
+            Recorded::Done { content: Content::Result(_, used), .. } => *used,
+            Recorded::Started { .. } => Used::default(),
+        };
+        let is_reply = matches!(record, Recorded::Done { content: Content::Reply(_), .. });
+        if !is_reply && !position.is_own_step() {
+            used += Used::calls(1);
+        }
+        ledger.count_recorded(position, used);
+    }
+}
+
 /// What is known of the arguments of a recorded call.
 #[derive(Debug, Clone, Default)]
 struct Again {
@@ -268,14 +284,30 @@ struct Hold {
     steps: Arc<Steps>,
     account: usize,
     held: Used,
+    /// Whether the code whose step it is is over: what has been used inside it is recorded without this.
+    closed: CancellationToken,
 }
 
 impl Hold {
+    /// What is held of calls is used: they are on the log from now on. False: what they are inside of is over.
+    fn count_calls(&mut self) -> bool {
+        let mut ledger = self.steps.ledger();
+        let calls = Used::calls(std::mem::take(&mut self.held.tool_calls));
+        ledger.release(self.account, calls);
+        let open = !self.closed.is_cancelled();
+        if open {
+            ledger.add(self.account, calls);
+        }
+        open
+    }
+
     /// The step has used so much.
     fn spend(mut self, used: Used) {
         let mut ledger = self.steps.ledger();
         ledger.release(self.account, std::mem::take(&mut self.held));
-        ledger.add(self.account, used);
+        if !self.closed.is_cancelled() {
+            ledger.add(self.account, used);
+        }
     }
 }
 

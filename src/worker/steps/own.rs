@@ -1,9 +1,10 @@
 //! The steps of an agent's own.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::scope::Scope;
+use super::activity::{Active, UNLIMITED};
+use super::scope::{INSIDE, Scope};
 use super::{Again, Interrupt, Weight, changed};
 use crate::agent::{StepContext, StepEffect, StepKind, StepRun};
 use crate::journal::Content;
@@ -15,12 +16,12 @@ use crate::worker::driver::elapsed_ms;
 use crate::worker::outbox::short;
 
 impl Scope {
-    /// Where a step of this kind stands, in its agent.
-    pub(super) fn place(&self, kind: &StepKind) -> Position {
+    /// Where a step of this kind stands, in its agent; none where a step with its id has stood there before.
+    pub(super) fn place(&self, kind: &StepKind) -> Option<Position> {
         match kind {
-            StepKind::Step(id, _) => Position::step(id),
-            StepKind::Once(id) => Position::once(id),
-            StepKind::Value(what) => self.counters().value(what),
+            StepKind::Step(id, _) => self.counters().step(id),
+            StepKind::Once(id) => Some(Position::once(id)),
+            StepKind::Value(what) => Some(self.counters().value(what)),
         }
     }
 
@@ -28,35 +29,29 @@ impl Scope {
     pub(super) async fn own_step(
         &self,
         kind: StepKind,
-        place: Position,
+        place: Option<Position>,
+        unsettled: bool,
         run: StepRun<'_>,
     ) -> Result<Result<Output, Failure>, Interrupt> {
         self.goes_on()?;
+        let Some(place) = place else { return Err(Interrupt::Turn(comes_twice(&kind))) };
         let position = self.at(&place);
-        let _held = match &kind {
-            StepKind::Value(_) => None,
-            StepKind::Once(_) => Some(self.steps().hold(&position, self.attempt).await?),
-            StepKind::Step(id, _) => {
-                if self.steps().has_seen(&position) {
-                    let id: String = id.chars().take(64).collect();
-                    let message = format!(
-                        "position {position}: the step {id:?} comes twice in one turn; give each step an id of its own, \
-                         or use `once` for what is to be done once"
-                    );
-                    return Err(Interrupt::Turn(Failure::new(code::DUPLICATE_STEP_ID, message)));
-                }
-                self.steps().come_to(&position);
-                None
-            }
+        let keep = matches!(kind, StepKind::Once(_)) || self.keeps();
+        let _held = match keep {
+            true => Some(self.steps().hold(&position, self.attempt).await?),
+            false => None,
         };
-        let keep = matches!(kind, StepKind::Once(_));
+        if self.is_decided() {
+            // Meanwhile.
+            return std::future::pending().await;
+        }
         let input = step_input(&place);
         let attempt = match self.steps().recall(&position, &input, keep) {
             Decision::Run { attempt } => attempt,
             Decision::Return(Content::Result(result, _)) => {
                 metrics().steps_replayed.with_label_values(&["step"]).inc();
                 // As when it ran: others that were begun beside it begin before it ends.
-                let _active = self.frame.activity.begin();
+                let _active = self.frame.activity.begin(Duration::ZERO);
                 tokio::task::yield_now().await;
                 return Ok(read(result));
             }
@@ -68,12 +63,19 @@ impl Scope {
                 return Err(Interrupt::Turn(changed(&position, &how)));
             }
         };
-        self.may_begin().await?;
-        let active = self.frame.activity.begin();
+        self.may_begin()?;
+        let active = self.frame.activity.begin(UNLIMITED);
         let effect = kind.effect();
         self.before_effect(effect != StepEffect::Pure).await?;
-        let result = self.run_own(&kind, &position, &input, attempt, run).await?;
-        drop(active);
+        if keep {
+            let record = Recorded::Started { input: input.clone(), attempt };
+            self.steps().remember(&position, record, Again::default());
+        }
+        let pinned = unsettled && self.steps().shared.step_boundary_durability;
+        let begun =
+            Begun { kind: &kind, position: &position, input: &input, attempt, pinned, active: &active };
+        let result = self.run_own(begun, run).await?;
+        active.give_up();
         if keep {
             let content = Content::Result(result.clone().map(Output::into_json), Used::default());
             let record = Recorded::Done { input, content };
@@ -84,12 +86,10 @@ impl Scope {
 
     async fn run_own(
         &self,
-        kind: &StepKind,
-        position: &Position,
-        input: &Hash,
-        attempt: u32,
+        begun: Begun<'_>,
         run: StepRun<'_>,
     ) -> Result<Result<Output, Failure>, Interrupt> {
+        let Begun { kind, position, input, attempt, pinned, active } = begun;
         let (steps, effect) = (self.steps(), kind.effect());
         let mut start = self.event(EventType::Step, position);
         start.input_hash = Some(input.clone());
@@ -109,8 +109,8 @@ impl Scope {
         } else {
             match kind {
                 StepKind::Value(_) => {}
-                StepKind::Step(..) => steps.writer.append(start, Weight::Note).await?,
-                StepKind::Once(_) => {
+                StepKind::Step(..) if !pinned => steps.writer.append(start, Weight::Note).await?,
+                StepKind::Step(..) | StepKind::Once(_) => {
                     // Found started, it never runs again: so it is known to be on the log before it runs (rule 15).
                     steps.writer.append(start, Weight::Content).await?;
                     steps.writer.confirm_content().await?;
@@ -122,7 +122,7 @@ impl Scope {
                 attempt,
                 external_io_mode: steps.shared.environment.external_io_mode,
             };
-            run(context).await.map_err(|error| failure_of(position, &error))
+            INSIDE.scope(Arc::clone(active), run(context)).await.map_err(|error| failure_of(position, &error))
         };
         let result = result.map_err(|failure| short(&failure));
         end.latency_ms = Some(elapsed_ms(clock));
@@ -131,6 +131,29 @@ impl Scope {
         let recorded = self.end(end, result.map(Output::into_json), &what).await?;
         Ok(read(recorded))
     }
+}
+
+/// A step that begins.
+struct Begun<'a> {
+    kind: &'a StepKind,
+    position: &'a Position,
+    input: &'a Hash,
+    attempt: u32,
+    /// Whether its start is confirmed before it runs.
+    pinned: bool,
+    active: &'a Arc<Active>,
+}
+
+fn comes_twice(kind: &StepKind) -> Failure {
+    let id = match kind {
+        StepKind::Step(id, _) | StepKind::Once(id) => id.chars().take(64).collect(),
+        StepKind::Value(what) => (*what).to_owned(),
+    };
+    let message = format!(
+        "the step {id:?} comes twice in one turn; give each step an id of its own, or use `once` for what is to be done \
+         once"
+    );
+    Failure::new(code::DUPLICATE_STEP_ID, message)
 }
 
 impl StepKind {

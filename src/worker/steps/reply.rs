@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 
+use super::activity::UNLIMITED;
 use super::call::price;
 use super::scope::Scope;
-use super::{Halted, Hold, Interrupt, Weight, changed};
+use super::{Again, Hold, Interrupt, Weight, changed};
 use crate::agent::Finished;
 use crate::journal::{self, Content};
 use crate::metrics::metrics;
@@ -16,8 +17,8 @@ use crate::model::Request;
 use crate::record::{EventType, Status, StepEvent};
 use crate::tool::Decimal;
 use crate::turn::{
-    Call, CallPlan, Decision, Definition, Engine, Failure, Hash, Message, Next, Outcome, Position, Reply,
-    Setup, Usage, Used, code,
+    Call, CallPlan, Decision, Definition, Engine, Failure, Hash, Message, Next, Outcome, Position, Recorded,
+    Reply, Setup, Usage, Used, code,
 };
 use crate::worker::driver::{Halt, elapsed_ms};
 use crate::worker::outbox::short;
@@ -74,8 +75,10 @@ impl Scope {
     /// Counts the calls of a reply, if they may all be made, and holds what each may cost. Calls that have begun, in this
     /// run or an earlier one, were within the limits then, and whatever the limits are now, what is recorded counts.
     fn admit(&self, number: u32, calls: &[Call]) -> Result<Vec<Hold>, Interrupt> {
-        let begun = calls.iter().any(|call| self.has_begun(&call.position));
-        let count = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+        let is_new = |call: &&Call| self.steps().is_new(&self.at(&call.position), self.keeps());
+        let new = calls.iter().filter(is_new).count();
+        let begun = new < calls.len();
+        let count = u32::try_from(new).unwrap_or(u32::MAX);
         let runs = |call: &Call| matches!(call.plan, CallPlan::Run(_));
         let cost =
             |call: &Call| price(self.frame.callee(&call.name).filter(|_| runs(call))).unwrap_or_default();
@@ -88,7 +91,10 @@ impl Scope {
             ledger.check_calls(account, &what, count, cost).map_err(Interrupt::Agent)?;
         }
         ledger.add(account, Used::calls(count));
-        let hold = |cost| self.steps().hold_budget(&mut ledger, account, Used::cost(cost));
+        if self.keeps() {
+            self.steps().counted().extend(calls.iter().map(|call| self.at(&call.position)));
+        }
+        let hold = |cost| self.hold(&mut ledger, account, Used::cost(cost));
         Ok(costs.into_iter().map(hold).collect())
     }
 
@@ -96,15 +102,20 @@ impl Scope {
     pub(super) async fn reply(&self, question: Question<'_>) -> Result<Result<Reply, Failure>, Interrupt> {
         self.goes_on()?;
         let position = self.at(&Position::reply(question.number));
-        let failure = match self.steps().recall(&position, &question.input, false) {
+        let failure = match self.steps().recall(&position, &question.input, self.keeps()) {
             Decision::Return(Content::Reply(reply)) => {
                 metrics().steps_replayed.with_label_values(&["model"]).inc();
-                if let Ok(reply) = &reply {
-                    self.spend(Used::reply(reply.usage));
+                return Ok(reply);
+            }
+            Decision::Run { .. } => {
+                let input = question.input.clone();
+                let reply = self.ask(&position, question).await?;
+                if self.keeps() {
+                    let record = Recorded::Done { input, content: Content::Reply(reply.clone()) };
+                    self.steps().remember(&position, record, Again::default());
                 }
                 return Ok(reply);
             }
-            Decision::Run { .. } => return self.ask(&position, question).await,
             Decision::Return(Content::Result(..)) => {
                 changed(&position, "the result of a call is recorded there")
             }
@@ -127,15 +138,15 @@ impl Scope {
         position: &Position,
         question: Question<'_>,
     ) -> Result<Result<Reply, Failure>, Interrupt> {
-        self.may_begin().await?;
+        self.may_begin()?;
         let (steps, frame) = (self.steps(), &self.frame);
         let hold = {
             let mut ledger = steps.ledger();
             let account = self.account(&mut ledger);
             ledger.check_reply(account).map_err(Interrupt::Agent)?;
-            steps.hold_budget(&mut ledger, account, Used::reply(Usage::default()))
+            self.hold(&mut ledger, account, Used::reply(Usage::default()))
         };
-        let _active = frame.activity.begin();
+        let _active = frame.activity.begin(UNLIMITED);
         let agent = frame.name();
         let request = Request {
             agent,
@@ -147,16 +158,13 @@ impl Scope {
         let (started_at_ms, clock) = ((steps.shared.clock)(), Instant::now());
         let asked = AssertUnwindSafe(frame.bound.model.complete(request)).catch_unwind();
         let both = async { tokio::join!(asked, steps.writer.settle()) };
-        let cut_short = || {
-            measure(agent, clock, "cut_short");
-            frame.cut_short().unwrap_or(Interrupt::Halted(Halted::Stopped))
-        };
         let (reply, settled) = tokio::select! {
             biased;
             both = both => both,
-            // Also where the turn itself is cancelled.
-            () = steps.cancel.token().cancelled() => return Err(cut_short()),
-            () = frame.any_time_is_over() => return Err(cut_short()),
+            why = frame.is_cut_short() => {
+                measure(agent, clock, "cut_short");
+                return Err(why);
+            }
         };
         settled?;
         let mut reply = reply.unwrap_or_else(|_| {

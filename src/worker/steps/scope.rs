@@ -1,17 +1,17 @@
 //! `Scope`: where steps stand, whose they are, and what ends them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Active, Activity, Signal};
-use super::{Halted, Interrupt, Steps};
+use super::{Halted, Hold, Interrupt, Steps};
 use crate::record::{EventType, StepEvent};
 use crate::tool::Registered;
-use crate::turn::{Counters, Definition, Failure, Ledger, Limits, Message, Overdrawn, Position, Used, code};
+use crate::turn::{Counters, Definition, Failure, Ledger, Message, Overdrawn, Position, Used, code};
 use crate::worker::bind::BoundAgent;
 
 /// An agent that runs: the turn's own, or one that was called.
@@ -27,6 +27,10 @@ pub(super) struct Frame {
     /// When its time is over, in milliseconds since 1970 UTC, and why.
     pub(super) limit: Option<(i64, Failure)>,
     pub(super) account: usize,
+    /// Whether the call may begin again in this run: it has an id, or is inside of one that has.
+    pub(super) again: bool,
+    /// Its code has waited for something that is no step: in which order its branches go on is chance from then on.
+    pub(super) strayed: AtomicBool,
     pub(super) depth: usize,
     pub(super) caller: Option<Arc<Frame>>,
     pub(super) activity: Arc<Activity>,
@@ -100,13 +104,40 @@ impl Frame {
         }
     }
 
-    /// As [`Self::time_is_over`], of this one or any that has called it.
-    pub(super) async fn any_time_is_over(&self) {
-        let first = self.chain().filter(|frame| frame.limit.is_some());
-        match first.min_by_key(|frame| frame.limit.as_ref().map(|(at, _)| *at)) {
-            Some(frame) => frame.time_is_over().await,
-            None => std::future::pending().await,
+    /// Waits until its time, or that of any that has called it, is over, or the turn is cancelled or given up.
+    pub(super) async fn is_cut_short(&self) -> Interrupt {
+        loop {
+            if let Some(interrupt) = self.cut_short() {
+                return interrupt;
+            }
+            if self.steps.stop.now.is_cancelled() {
+                return Interrupt::Halted(Halted::Stopped);
+            }
+            let limited = self.chain().filter(|frame| frame.limit.is_some());
+            let first = limited.min_by_key(|frame| frame.limit.as_ref().map(|(at, _)| *at));
+            let over = async {
+                match first {
+                    Some(frame) => frame.time_is_over().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.steps.cancel.token().cancelled() => {}
+                () = over => {}
+            }
         }
+    }
+
+    /// Polls its code. Where that waits and no step runs, it waits for something that is no step.
+    pub(super) fn watch<F: Future>(&self, code: F) -> impl Future<Output = F::Output> {
+        let mut code = Box::pin(code);
+        std::future::poll_fn(move |context| {
+            let polled = code.as_mut().poll(context);
+            if polled.is_pending() && !self.activity.is_busy() {
+                self.strayed.store(true, Ordering::SeqCst);
+            }
+            polled
+        })
     }
 
     /// Ends what a step has said the end of.
@@ -131,8 +162,10 @@ pub(super) struct Around {
     pub(super) depth: usize,
     /// It is over.
     pub(super) closed: CancellationToken,
-    /// Where what it calls is counted for it.
-    account: OnceLock<usize>,
+    /// A step of it has ended the turn, or an agent: whatever the tool makes of that does not count.
+    ended: AtomicBool,
+    /// It has made calls of its own.
+    called: AtomicBool,
 }
 
 impl Around {
@@ -140,23 +173,26 @@ impl Around {
         std::iter::successors(Some(self), |around| around.around.as_deref())
     }
 
-    /// The account of the calls inside it, opened with the first of them; `outer` is that of its agent.
+    /// The account of the calls inside it; `outer` is that of its agent.
     fn account(&self, outer: usize, ledger: &mut Ledger) -> usize {
-        *self.account.get_or_init(|| {
-            let caller = self.around.as_ref().map_or(outer, |around| around.account(outer, ledger));
-            ledger.open(caller, Limits::none(), String::new())
-        })
+        let caller = self.around.as_ref().map_or(outer, |around| around.account(outer, ledger));
+        ledger.open(caller, &self.position)
     }
 
     /// Whether it has made calls of its own.
     pub(super) fn has_called(&self) -> bool {
-        self.account.get().is_some()
+        self.called.load(Ordering::SeqCst)
     }
 
-    /// What the calls inside it have used.
-    pub(super) fn used(&self, steps: &Steps) -> Used {
-        self.account.get().map(|account| steps.ledger().used(*account)).unwrap_or_default()
+    /// Whether a step of it has ended the turn, or an agent.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
     }
+}
+
+tokio::task_local! {
+    /// Around the code of a step of an agent's own.
+    pub(super) static INSIDE: Arc<Active>;
 }
 
 /// The code of an agent, or one attempt of a tool: where its steps stand. Cheap to clone.
@@ -185,7 +221,8 @@ impl Scope {
             around: self.around.clone(),
             depth: self.depth() + 1,
             closed: self.closed().child_token(),
-            account: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            called: AtomicBool::new(false),
         })
     }
 
@@ -218,6 +255,24 @@ impl Scope {
         self.around.as_ref().map_or(own, |around| around.account(own, ledger))
     }
 
+    /// Whether a step of it may begin again in this run, under an id or not: it is a tool's, which is tried again, or that
+    /// of an agent whose call may begin again.
+    pub(super) fn keeps(&self) -> bool {
+        self.around.is_some() || self.frame.again
+    }
+
+    /// Whether chance may have a part in which of the code's branches begins a step now: what it is made from must not
+    /// be taken for another's.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.around.is_some() || self.frame.strayed.load(Ordering::SeqCst) || self.frame.activity.is_busy()
+    }
+
+    /// Holds what a step may use, until the hold is dropped.
+    pub(super) fn hold(&self, ledger: &mut Ledger, account: usize, held: Used) -> Hold {
+        ledger.hold(account, held);
+        Hold { steps: Arc::clone(self.steps()), account, held, closed: self.closed().clone() }
+    }
+
     pub(super) fn event(&self, kind: EventType, position: &Position) -> StepEvent {
         self.steps().event(kind, self.frame.name(), position)
     }
@@ -226,7 +281,7 @@ impl Scope {
     ///
     /// # Errors
     /// It must not.
-    pub(super) async fn may_begin(&self) -> Result<(), Interrupt> {
+    pub(super) fn may_begin(&self) -> Result<(), Interrupt> {
         self.goes_on()?;
         // A tool that runs goes on, and so does what it calls.
         if self.around.is_none() {
@@ -243,11 +298,14 @@ impl Scope {
         if self.around.is_none() && self.steps().stop.boundary.is_cancelled() {
             return Err(Interrupt::Halted(Halted::Stopped));
         }
+        if let Some(around) = &self.around {
+            around.called.store(true, Ordering::SeqCst);
+        }
         Ok(())
     }
 
     /// Whether the end of it, or of what it is inside of, is decided.
-    fn is_decided(&self) -> bool {
+    pub(super) fn is_decided(&self) -> bool {
         self.steps().halted.is_said() || self.frame.chain().any(|frame| frame.failed.is_said())
     }
 
@@ -260,6 +318,15 @@ impl Scope {
         step: impl Future<Output = Result<Result<T, Failure>, Interrupt>>,
     ) -> Result<T, Failure> {
         let step = async {
+            if let Ok(outer) = INSIDE.try_with(Arc::clone) {
+                // Whoever waits until nothing runs need not wait for the step that this one is inside of.
+                outer.give_up();
+                let message =
+                    "a step's own code has begun a step; it would be missing once the outer one is recorded";
+                let nested = Failure::new(code::NESTED_STEP, message);
+                self.frame.interrupt(Interrupt::Turn(nested));
+                return None;
+            }
             if self.is_decided() {
                 return None;
             }
@@ -280,6 +347,7 @@ impl Scope {
                 None => {
                     // Whoever waits until nothing runs need not wait for the calls that this one is inside of.
                     for around in self.around.iter().flat_map(|around| around.chain()) {
+                        around.ended.store(true, Ordering::SeqCst);
                         around.active.give_up();
                     }
                     over.cancelled().await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde::Deserialize;
@@ -15,7 +16,7 @@ use crate::agent::Asked;
 use crate::model::SCRIPT;
 use crate::record::{EventType, Status, StepEvent};
 use crate::tool::Output;
-use crate::turn::{Arguments, Call, Definition, Failure, Message, Used, code};
+use crate::turn::{Arguments, Call, Definition, Failure, Message, code};
 use crate::worker::bind::BoundAgent;
 use crate::worker::driver::{elapsed_ms, millis};
 use crate::worker::outbox::short;
@@ -52,6 +53,7 @@ impl Scope {
         agent: &Arc<BoundAgent>,
         arguments: &Arguments,
         attempt: u32,
+        pinned: bool,
     ) -> Result<Result<String, Failure>, Interrupt> {
         let input = match serde_json::from_str(&arguments.canonical) {
             Ok(SubAgentArguments { input }) => input,
@@ -72,7 +74,11 @@ impl Scope {
         start.attempt = Some(attempt);
         start.started_at_ms = Some(began);
         let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
-        self.append(start, Weight::Note).await?;
+        let weight = if pinned { Weight::Content } else { Weight::Note };
+        self.append(start, weight).await?;
+        if pinned {
+            steps.writer.confirm_content().await?;
+        }
 
         let clock = Instant::now();
         let frame = self.frame_of(call, agent, input, began);
@@ -83,8 +89,7 @@ impl Scope {
         });
         end.attempt = None;
         end.attempts = Some(attempt);
-        let used = steps.ledger().used(frame.account);
-        end.usage = Some(used).filter(|used| *used != Used::default()).map(Into::into);
+        end.usage = self.used_inside(&call.position);
         end.latency_ms = Some(elapsed_ms(clock));
         end.status = Some(if output.is_ok() { Status::Ok } else { Status::Error });
         end.output = output.as_ref().ok().and_then(Output::to_raw);
@@ -108,7 +113,9 @@ impl Scope {
         let account = {
             let mut ledger = steps.ledger();
             let outer = self.account(&mut ledger);
-            ledger.open(outer, agent.limits, format!("agent {:?}", agent.name))
+            let account = ledger.open(outer, &call.position);
+            ledger.limit(account, agent.limits, format!("agent {:?}", agent.name));
+            account
         };
         Arc::new(Frame {
             steps: Arc::clone(steps),
@@ -119,6 +126,8 @@ impl Scope {
             position: Some(call.position.clone()),
             limit,
             account,
+            again: self.keeps() || call.position.has_id(),
+            strayed: AtomicBool::new(false),
             depth: self.depth() + 1,
             caller: Some(Arc::clone(caller)),
             activity: Activity::new(Some(Arc::clone(&caller.activity))),
