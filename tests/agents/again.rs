@@ -44,7 +44,7 @@ async fn an_agent_that_is_called_again_under_its_id_finds_what_it_was_told() {
     async fn sub(ctx: AgentContext) -> Answer {
         let drawn: u64 = ctx.call(Draw, json!({})).await?.read()?;
         let chance = ctx.random().await? % 100;
-        let said = ctx.ask(ctx.input()).await?.text.unwrap_or_default();
+        let said = ctx.run_loop(ctx.input()).await?.output;
         ctx.call(Pay, cents(drawn * 100 + chance)).await?;
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok(said)
@@ -57,14 +57,15 @@ async fn an_agent_that_is_called_again_under_its_id_finds_what_it_was_told() {
     let world = World::default();
     let agents = |world: &World| {
         let main = AgentSpec::new("a", "scripted").code(main);
-        tools(world).agent(main).agent(AgentSpec::new("sub", "scripted").code(sub))
+        tools(world).agent(main).agent(AgentSpec::new("sub", "scripted").tools(["pay"]).code(sub))
     };
     let mut kit = Kit::new(agents(&world));
     let mut turn = go();
-    turn.metadata.insert("script.sub".into(), json!({"replies": [says("Well.")]}).to_string());
+    let replies = [calls([("pay", cents(7))]), says("Well.")];
+    turn.metadata.insert("script.sub".into(), json!({"replies": replies}).to_string());
     let result = kit.run(&turn).await;
-    assert_eq!((output(&result), world.noted().len()), ("Well.", 1), "{}", kit.golden());
-    assert_eq!((result.usage.tool_calls, result.usage.model_calls), (3, 1));
+    assert_eq!((output(&result), world.noted().len()), ("Well.", 2), "{}", kit.golden());
+    assert_eq!((result.usage.tool_calls, result.usage.model_calls), (4, 2));
 }
 
 /// Pay at the first try, draw at the second.

@@ -98,9 +98,11 @@ impl Activity {
     /// Waits until nothing runs, or what runs cannot have been polled: code that has begun a step and does not wait for it
     /// must not keep its turn for ever.
     pub(super) async fn idle_or_left(&self) {
+        let begun = Instant::now();
         let over = async {
             loop {
-                let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner) + GRACE;
+                let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+                let latest = latest.max(begun + UNLIMITED) + GRACE;
                 if latest <= Instant::now() {
                     return;
                 }

@@ -32,6 +32,8 @@ struct Ready {
     /// Whether its start is confirmed before it runs: found there by a call that is made of something else, it is known
     /// for another one.
     pinned: bool,
+    /// Whether it may come again in this run.
+    keep: bool,
 }
 
 /// A call that runs.
@@ -76,7 +78,7 @@ impl Scope {
         let mut planned = Vec::with_capacity(calls.len());
         for (call, hold) in calls.into_iter().zip(holds) {
             let callee = self.frame.callee(&call.name).cloned();
-            let plan = self.plan(Call { position: self.at(&call.position), ..call }, false)?;
+            let plan = self.plan(Call { position: self.at(&call.position), ..call }, self.keeps())?;
             planned.push((plan, hold, callee));
         }
         if planned.iter().any(|(plan, ..)| matches!(plan, Planned::Run(..))) {
@@ -89,7 +91,8 @@ impl Scope {
             };
             let active = self.frame.activity.begin(most(callee.as_ref()));
             let position = call.position.clone();
-            match self.one(Ready { call, attempt, hold, pinned: false }, callee, active).await {
+            let ready = Ready { call, attempt, hold, pinned: false, keep: self.keeps() };
+            match self.one(ready, callee, active).await {
                 Ok(result) => CallResult { position, result },
                 // What runs beside it comes to its end; the loop does not go on.
                 Err(interrupt) => {
@@ -129,7 +132,7 @@ impl Scope {
         };
         if self.is_decided() {
             // Meanwhile.
-            return std::future::pending().await;
+            return Err(Interrupt::Over);
         }
         let is_new = self.steps().is_new(&call.position, keep);
         let (call, attempt) = match self.plan(call, keep)? {
@@ -137,6 +140,7 @@ impl Scope {
                 // As when it ran: others that were begun beside it begin before it ends.
                 let _active = self.frame.activity.begin(Duration::ZERO);
                 tokio::task::yield_now().await;
+                self.before_told().await?;
                 return Ok(result.result);
             }
             Planned::Run(call, attempt) => (call, attempt),
@@ -159,28 +163,23 @@ impl Scope {
         let active = self.frame.activity.begin(most(callee.as_ref()));
         self.before_effect(runs).await?;
         if !hold.count_calls() {
-            return std::future::pending().await;
+            return Err(Interrupt::Over);
         }
         if keep {
-            self.steps().counted().insert(position.clone());
+            self.steps().counted().insert(position);
         }
-        let again = keep.then(|| Again::of(&call));
-        if let Some(again) = &again {
-            let record = Recorded::Started { input: call.input.clone(), attempt };
-            self.steps().remember(&position, record, again.clone());
-        }
-        let input = call.input.clone();
         let pinned = unsettled && self.steps().shared.step_boundary_durability;
-        let result = self.one(Ready { call, attempt, hold, pinned }, callee, active).await?;
-        if let Some(again) = again {
-            let content = Content::Result(result.clone(), Used::default());
-            self.steps().remember(&position, Recorded::Done { input, content }, again);
-        }
-        if self.around.is_some() {
-            // A tool may act upon it under its own key.
-            self.before_effect(true).await?;
-        }
+        let result = self.one(Ready { call, attempt, hold, pinned, keep }, callee, active).await?;
+        self.before_told().await?;
         Ok(result)
+    }
+
+    /// What a call inside a tool has returned is on the log before the tool is told: it may act upon it under its own key.
+    async fn before_told(&self) -> Result<(), Halt> {
+        match self.around {
+            Some(_) => self.before_effect(true).await,
+            None => Ok(()),
+        }
     }
 
     /// Holds a direct call, and what it may cost, if it may be made.
@@ -243,7 +242,26 @@ impl Scope {
         callee: Option<Callee>,
         active: Arc<Active>,
     ) -> Result<Outcome, Interrupt> {
-        let Ready { call, attempt, hold, pinned } = ready;
+        if !ready.keep {
+            return self.begin(ready, callee, active).await;
+        }
+        let (position, input) = (ready.call.position.clone(), ready.call.input.clone());
+        let again = Again::of(&ready.call);
+        let started = Recorded::Started { input: input.clone(), attempt: ready.attempt };
+        self.steps().remember(&position, started, again.clone());
+        let result = self.begin(ready, callee, active).await?;
+        let content = Content::Result(result.clone(), Used::default());
+        self.steps().remember(&position, Recorded::Done { input, content }, again);
+        Ok(result)
+    }
+
+    async fn begin(
+        &self,
+        ready: Ready,
+        callee: Option<Callee>,
+        active: Arc<Active>,
+    ) -> Result<Outcome, Interrupt> {
+        let Ready { call, attempt, hold, pinned, .. } = ready;
         let (call, attempt) = (&call, attempt);
         let arguments = match &call.plan {
             CallPlan::Answer(failure) => return self.refuse(call, failure.clone()).await,

@@ -65,7 +65,7 @@ impl Root {
             match steps.halted.take() {
                 Some(Halted::Halt(halt)) => Err(halt),
                 Some(Halted::Stopped) | None => {
-                    frame.activity.idle_or_left().await;
+                    frame.activity.idle().await;
                     Ok(Conducted::Stopped)
                 }
             }

@@ -82,6 +82,8 @@ enum Interrupt {
     Turn(Failure),
     /// The agent whose account this is fails.
     Agent(Overdrawn),
+    /// What the step is inside of is over, or its end is decided.
+    Over,
 }
 
 impl From<Halt> for Interrupt {

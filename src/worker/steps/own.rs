@@ -43,7 +43,7 @@ impl Scope {
         };
         if self.is_decided() {
             // Meanwhile.
-            return std::future::pending().await;
+            return Err(Interrupt::Over);
         }
         let input = step_input(&place);
         let attempt = match self.steps().recall(&position, &input, keep) {

@@ -143,6 +143,7 @@ impl Frame {
     /// Ends what a step has said the end of.
     pub(super) fn interrupt(&self, interrupt: Interrupt) {
         match interrupt {
+            Interrupt::Over => {}
             Interrupt::Halted(why) => self.steps.halted.say(why),
             Interrupt::Turn(failure) => self.chain().last().unwrap_or(self).failed.say(failure),
             Interrupt::Agent(Overdrawn { account, failure }) => {
