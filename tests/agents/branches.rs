@@ -98,3 +98,33 @@ async fn what_others_have_spent_is_spent_before_a_branch_comes_to_its_call() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_what_is_no_step_is_chance_too() {
+    async fn waits(ctx: AgentContext) -> Answer {
+        let sleep = |ms| tokio::time::sleep(std::time::Duration::from_millis(ms));
+        let early = async {
+            sleep(10).await;
+            ctx.call(Pay, cents(1000)).await
+        };
+        // In a rerun the first step of this one takes no time, and its second one comes before the other's.
+        let late = async {
+            ctx.call("sleep", json!({"ms": 8})).id("x").await?;
+            sleep(5).await;
+            ctx.call(Pay, cents(7)).await
+        };
+        let (early, late) = tokio::join!(early, late);
+        early?;
+        late?;
+        Ok("both".into())
+    }
+    every_crash(
+        || app(waits),
+        &go(),
+        |_, result| {
+            let found = result.error.as_ref().is_some_and(|error| error.code == "replay_input_changed");
+            assert!(found || result.status == TurnStatus::Completed, "{result:?}");
+        },
+    )
+    .await;
+}
