@@ -49,6 +49,7 @@ async fn calls_that_nobody_polls_do_not_keep_a_turn_that_has_ended() {
 #[tokio::test(start_paused = true)]
 async fn a_step_has_no_steps_inside() {
     for tool in ["pay_out", "pay"] {
+        let began = tokio::time::Instant::now();
         let (_, result) = run(move |ctx: AgentContext| async move {
             let inner = ctx.clone();
             let done = ctx.step::<(), _>("x", StepEffect::Write, move |_| async move {
@@ -59,6 +60,7 @@ async fn a_step_has_no_steps_inside() {
         })
         .await;
         assert_eq!(code(&result), "nested_step");
+        assert!(began.elapsed() < Duration::from_secs(5), "nobody waits for the step that will never end");
     }
 }
 
