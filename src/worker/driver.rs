@@ -284,11 +284,14 @@ impl Run {
             );
             (began.saturating_add(millis(most)), Failure::new(code::RUN_TIME_LIMIT, message))
         });
+        // While this lives a cancel reaches the turn, and not for as long as something that it has left behind does.
+        let cancel = self.shared.cancels.begin(&self.identity, self.stop.now.child_token());
         let steps = Steps::new(
             Arc::clone(&self.shared),
             self.identity.clone(),
             Arc::clone(&self.writer),
             self.stop.clone(),
+            cancel.token().clone(),
             log,
             Ledger::new(agent.limits.within(&budget)),
         );

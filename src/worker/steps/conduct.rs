@@ -41,7 +41,7 @@ pub(in crate::worker) enum Conducted {
 impl Root {
     /// Runs the turn's own agent.
     pub(in crate::worker) async fn conduct(self, steps: &Arc<Steps>) -> Result<Conducted, Halt> {
-        let cancelled = steps.cancel.token().child_token();
+        let cancelled = steps.cancel.child_token();
         let frame = Arc::new(Frame {
             steps: Arc::clone(steps),
             bound: self.agent,
@@ -130,6 +130,10 @@ pub(super) async fn conduct(frame: &Arc<Frame>) -> Result<Result<String, Failure
         ended = code => Some(ended),
         () = frame.overdue() => None,
     };
+    if frame.steps.stop.now.is_cancelled() {
+        // It has ended because it was told that nobody waits: no answer. The turn hears of the stop.
+        return std::future::pending().await;
+    }
     // Whatever the code has made of it.
     if let Some(failure) = frame.failed.take() {
         return Ok(Err(failure));
@@ -156,7 +160,7 @@ impl Frame {
     /// finds out itself. What is recorded is read back first, whatever the time is, for as long as the turn may take
     /// again: code that no longer comes to it must not wait for ever.
     async fn overdue(&self) {
-        let cancel = self.steps.cancel.token();
+        let cancel = &self.steps.cancel;
         loop {
             tokio::select! {
                 () = cancel.cancelled(), if self.caller.is_none() => {}
@@ -181,7 +185,7 @@ impl Frame {
     /// Waits until nothing runs, and nothing is recorded that its code has not come to.
     async fn read_back(&self) {
         loop {
-            self.activity.idle().await;
+            self.activity.idle_or_left().await;
             if self.left_over().is_none() {
                 return;
             }

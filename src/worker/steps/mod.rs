@@ -33,7 +33,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::cancels;
 use super::driver::{Halt, Shared, Stop, event};
 use crate::journal::{self, Content, TurnLog};
 use crate::record::{EventType, Identity, StepEvent};
@@ -51,7 +50,8 @@ pub(super) struct Steps {
     pub(super) identity: Identity,
     pub(super) writer: Arc<Writer>,
     pub(super) stop: Stop,
-    pub(super) cancel: cancels::Running,
+    /// Cancelled when the turn is, or when it is given up.
+    pub(super) cancel: CancellationToken,
     log: Mutex<TurnLog>,
     /// What this run has come to, where the same step may come again.
     seen: Mutex<HashMap<Position, (Recorded<Content>, Again)>>,
@@ -104,11 +104,11 @@ impl Steps {
         identity: Identity,
         writer: Arc<Writer>,
         stop: Stop,
+        cancel: CancellationToken,
         log: TurnLog,
         mut ledger: Ledger,
     ) -> Arc<Self> {
         count_recorded(&log, &mut ledger);
-        let cancel = shared.cancels.begin(&identity, stop.now.child_token());
         Arc::new(Self {
             shared,
             identity,
@@ -169,7 +169,7 @@ impl Steps {
         if self.has_begun(position) {
             return false;
         }
-        !keep || !self.counted().contains(position)
+        !keep || !(self.counted().contains(position) || self.seen().contains_key(position))
     }
 
     fn counted(&self) -> MutexGuard<'_, HashSet<Position>> {

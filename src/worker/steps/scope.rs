@@ -84,7 +84,7 @@ impl Frame {
         if steps.stop.now.is_cancelled() {
             return None;
         }
-        if steps.cancel.token().is_cancelled() {
+        if steps.cancel.is_cancelled() {
             return Some(Interrupt::Turn(Failure::new(code::CANCELLED, "the turn was cancelled")));
         }
         let now = (steps.shared.clock)();
@@ -122,7 +122,7 @@ impl Frame {
                 }
             };
             tokio::select! {
-                () = self.steps.cancel.token().cancelled() => {}
+                () = self.steps.cancel.cancelled() => {}
                 () = over => {}
             }
         }

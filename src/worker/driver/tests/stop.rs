@@ -140,3 +140,39 @@ async fn at_a_boundary_code_that_waits_for_no_step_stops_and_goes_on_later() {
     world.check_whole("stopped while code waits").await;
     assert_eq!(world.outside.runs().len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_ends_because_it_is_given_up_has_no_answer() {
+    let mut world = World::new(&shape());
+    let now = world.stop.now.clone();
+    world.shape.code = Some(Arc::new(move |ctx: crate::agent::AgentContext| {
+        let now = now.clone();
+        async move {
+            // As a drain does, from another thread, while the code runs.
+            now.cancel();
+            match ctx.is_cancelled() {
+                true => Err(crate::agent::AgentError::new("nobody waits")),
+                false => Ok("not so".to_owned()),
+            }
+        }
+    }));
+    assert!(matches!(world.finish().await, Delivered::Done(Done::Stopped)));
+    assert_eq!(world.facts().outputs, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_turn_has_left_behind_does_not_keep_a_cancel_from_its_next_run() {
+    let mut world = World::new(&shape());
+    let left: Arc<std::sync::Mutex<Vec<crate::agent::AgentContext>>> = Arc::default();
+    let keeps = Arc::clone(&left);
+    world.shape.code = Some(Arc::new(move |ctx: crate::agent::AgentContext| {
+        keeps.lock().unwrap().push(ctx);
+        std::future::ready(Ok::<_, crate::agent::AgentError>("done".to_owned()))
+    }));
+    let shared = world.shared();
+    assert!(deliver(&shared, world.log.clone(), 7, world.job(), &world.stop).await.is_finished());
+    let next = shared.cancels.begin(&world.job().identity, CancellationToken::new());
+    left.lock().unwrap().clear();
+    shared.cancels.ask(serde_json::from_str(r#"{"type":"cancel","turn_id":"t-1"}"#).unwrap());
+    assert!(next.token().is_cancelled());
+}
