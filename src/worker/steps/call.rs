@@ -1,26 +1,20 @@
 //! The step of a call: of a reply, where all calls run side by side, or made directly by code.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::activity::{Active, UNLIMITED};
-use super::scope::{Around, Callee, Scope};
-use super::{Again, Hold, Interrupt, MAX_DEPTH, Weight, changed};
+use super::record::Outcome;
+use super::scope::{Callee, Scope};
+use super::tool::{Begun, reports};
+use super::{Again, Hold, Interrupt, MAX_DEPTH, changed};
 use crate::journal::{self, Content};
-use crate::metrics::{UNKNOWN, metrics};
-use crate::record::{EventType, ResultUsage, Status, StepEvent};
-use crate::tool::{Decimal, DirectArguments, Output, Registered, ToolContext, UnknownOutcome, execute};
-use crate::turn::{
-    Arguments, Call, CallPlan, CallResult, Decision, Failure, Hash, Position, Recorded, Used, code,
-};
-use crate::worker::driver::{Halt, elapsed_ms};
-use crate::worker::outbox::short;
-
-type Outcome = Result<String, Failure>;
+use crate::metrics::metrics;
+use crate::tool::{Decimal, DirectArguments, Registered};
+use crate::turn::{Call, CallPlan, CallResult, Decision, Failure, Hash, Position, Recorded, Used, code};
+use crate::worker::driver::Halt;
 
 /// A call that is to run.
 struct Ready {
@@ -36,34 +30,9 @@ struct Ready {
     keep: bool,
 }
 
-/// A call that runs.
-struct Begun<'a> {
-    attempt: u32,
-    active: &'a Arc<Active>,
-    hold: Hold,
-    pinned: bool,
-}
-
 enum Planned {
     Recorded(CallResult),
     Run(Call, u32),
-}
-
-/// A call that runs: it counts as running until this is dropped, and nothing that it has left behind goes on after.
-struct Running(Arc<Around>);
-
-impl Running {
-    /// The tool has ended: what it has left behind begins nothing any more.
-    fn close(&self) {
-        self.0.closed.cancel();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.close();
-        self.0.active.give_up();
-    }
 }
 
 impl Scope {
@@ -300,196 +269,11 @@ impl Scope {
             let message = format!("the tool {} is turned off for now", call.name);
             return self.refuse(call, Failure::new(code::TOOL_DISABLED, message)).await;
         }
-        self.run(call, tool, value, Begun { attempt, active: &active, hold, pinned }).await
+        self.run_tool(call, tool, value, Begun { attempt, active: &active, hold, pinned }).await
     }
 
     fn is_off(&self, tool: &Registered) -> bool {
         self.steps().shared.switches.tool_is_off(&tool.spec.name)
-    }
-
-    /// A result without a start: nothing ran.
-    pub(super) async fn refuse(&self, call: &Call, failure: Failure) -> Result<Outcome, Interrupt> {
-        self.refuse_at(call, failure, None).await
-    }
-
-    async fn refuse_at(
-        &self,
-        call: &Call,
-        failure: Failure,
-        cost: Option<Decimal>,
-    ) -> Result<Outcome, Interrupt> {
-        self.count(&call.name, false);
-        // It may quote the arguments, and more than once.
-        let failure = short(&failure);
-        let mut event = self.call_event(EventType::ToolResult, call);
-        event.status = Some(Status::Error);
-        event.error = Some(failure.clone());
-        event.cost = cost;
-        self.append(event, Weight::Content).await?;
-        Ok(Err(failure))
-    }
-
-    async fn run(
-        &self,
-        call: &Call,
-        tool: &Arc<Registered>,
-        value: Value,
-        begun: Begun<'_>,
-    ) -> Result<Outcome, Interrupt> {
-        let Begun { attempt, active, hold, pinned } = begun;
-        let steps = self.steps();
-        let mut start = self.call_event(EventType::ToolStart, call);
-        start.attempt = Some(attempt);
-        start.deterministic = tool.spec.deterministic.then_some(true);
-        start.external_io_mode = Some(steps.shared.environment.external_io_mode);
-        start.started_at_ms = Some((steps.shared.clock)());
-        let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
-        if reports(tool) || pinned {
-            // Found started, it never runs again: so it is known to be on the log before it runs (rule 15).
-            self.append(start, Weight::Content).await?;
-            steps.writer.confirm_content().await?;
-        } else {
-            self.append(start, Weight::Note).await?;
-        }
-
-        // Before it runs: it may be what ends the process.
-        metrics().tool_reruns.with_label_values(&[self.label(&call.name)]).inc_by(u64::from(attempt > 1));
-        let running = Running(self.around(&call.position, active));
-        let context = self.context(call, tool, &running.0);
-        let clock = Instant::now();
-        let mut execution = execute(tool, &context, value, attempt).await;
-        running.close();
-        if running.0.has_ended() {
-            // What a step of it has ended has no result, whatever the tool has made of that.
-            return std::future::pending().await;
-        }
-        if execution.result.is_err() && steps.stop.now.is_cancelled() && !reports(tool) {
-            // It failed while it was given up, or because it was: no result. Whoever goes on has the retries that are
-            // left; the turn hears of the stop.
-            return std::future::pending().await;
-        }
-        // What ends a turn must not become something else for its length.
-        execution.result = execution.result.map_err(|failure| short(&failure));
-
-        self.count(&call.name, execution.result.is_ok());
-        let (metrics, name) = (metrics(), self.label(&call.name));
-        metrics.tool_duration.with_label_values(&[name]).observe(clock.elapsed().as_secs_f64());
-        let runs = execution.attempts.saturating_add(1).saturating_sub(attempt);
-        metrics.tool_attempts.with_label_values(&[name]).inc_by(runs.into());
-
-        let output = execution.result.as_ref().ok().and_then(Output::to_raw);
-        end.attempt = None;
-        end.attempts = Some(execution.attempts);
-        end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
-        let cost = match (execution.cache_hit, runs) {
-            // A run before a crash was paid for, whether or not it is whose result this is.
-            (true, _) if attempt > 1 => tool.spec.price().or(Some(Decimal::ZERO)),
-            (true, _) => Some(Decimal::ZERO),
-            (false, 0) => None,
-            (false, _) => tool.spec.price(),
-        };
-        end.cost = cost;
-        end.usage = self.used_inside(&call.position);
-        end.latency_ms = Some(elapsed_ms(clock));
-        end.status = Some(if execution.result.is_ok() { Status::Ok } else { Status::Error });
-        end.output = output;
-        end.error = execution.result.as_ref().err().cloned();
-        hold.spend(Used::cost(cost.unwrap_or_default()));
-        if running.0.has_called() {
-            // What it was made from is on the log before it.
-            steps.writer.settle_content().await?;
-        }
-        self.end(end, execution.result.map(Output::into_json), &call.name).await
-    }
-
-    /// Records the result of a call; one that is too large is a failure.
-    pub(super) async fn end(
-        &self,
-        mut end: StepEvent,
-        result: Outcome,
-        name: &str,
-    ) -> Result<Outcome, Interrupt> {
-        match self.append(end.clone(), Weight::Content).await {
-            Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
-                let failure = Failure::new(
-                    code::RESULT_TOO_LARGE,
-                    format!(
-                        "the result of {name} makes an event of {size} bytes; at most {max} can be recorded"
-                    ),
-                );
-                end.status = Some(Status::Error);
-                end.output = None;
-                end.error = Some(failure.clone());
-                self.append(end, Weight::Content).await?;
-                Ok(Err(failure))
-            }
-            appended => {
-                appended?;
-                Ok(result)
-            }
-        }
-    }
-
-    /// What the calls and replies inside a call have used, in earlier runs too.
-    pub(super) fn used_inside(&self, call: &Position) -> Option<ResultUsage> {
-        let used = self.steps().ledger().used_of(call);
-        (used != Used::default()).then(|| used.into())
-    }
-
-    pub(super) fn count(&self, tool: &str, well: bool) {
-        let status = if well { "ok" } else { "error" };
-        metrics().steps.with_label_values(&["tool"]).inc();
-        metrics().tool_calls.with_label_values(&[self.label(tool), status]).inc();
-    }
-
-    /// The name of a tool or an agent as a label, if there is one.
-    fn label<'a>(&self, name: &'a str) -> &'a str {
-        let shared = &self.steps().shared;
-        let known = shared.registry.get(name).is_some() || shared.agents.contains_key(name);
-        if known { name } else { UNKNOWN }
-    }
-
-    fn context(&self, call: &Call, tool: &Registered, around: &Arc<Around>) -> ToolContext {
-        let steps = self.steps();
-        let identity = &steps.identity;
-        let inside = Scope::new(Arc::clone(&self.frame), Some(Arc::clone(around)));
-        ToolContext::builder(identity.session.clone(), identity.turn.clone(), &call.position)
-            .names(self.frame.name(), &tool.spec.name)
-            .timeout(tool.spec.timeout)
-            .cancelled(self.frame.cancelled.child_token())
-            .environment(steps.shared.environment.clone())
-            .caller(Arc::new(inside))
-            .build()
-    }
-
-    /// Appends an event. One that is too large goes without its arguments and with the start of its tool's name:
-    /// the reply that made the call, which is on the log, has both.
-    pub(super) async fn append(&self, mut event: StepEvent, weight: Weight) -> Result<(), Halt> {
-        let writer = &self.steps().writer;
-        match writer.append(event.clone(), weight).await {
-            Err(Halt::Journal(journal::Error::TooLarge { .. })) => {
-                event.arguments = None;
-                event.arguments_raw = None;
-                event.tool = event.tool.map(|name| name.chars().take(64).collect());
-                writer.append(event, weight).await
-            }
-            other => other,
-        }
-    }
-
-    pub(super) fn call_event(&self, kind: EventType, call: &Call) -> StepEvent {
-        let mut event = self.event(kind, &call.position);
-        event.cause = call.position.cause();
-        event.tool = Some(call.name.clone());
-        event.input_hash = Some(call.input.clone());
-        event.arguments_hash = call.arguments_hash();
-        match &call.plan {
-            CallPlan::Run(Arguments { canonical }) => {
-                event.arguments = RawValue::from_string(canonical.clone()).ok();
-            }
-            CallPlan::Answer(_) => event.arguments_raw = Some(call.raw_arguments.clone()),
-        }
-        event
     }
 }
 
@@ -520,8 +304,4 @@ fn unknown_outcome(name: &str) -> Failure {
          again"
     );
     Failure::new(code::UNKNOWN_OUTCOME, message)
-}
-
-fn reports(tool: &Registered) -> bool {
-    tool.spec.on_unknown_outcome == UnknownOutcome::Report
 }

@@ -8,6 +8,8 @@
 //! | `writer` | what is appended, acknowledged and confirmed |
 //! | `reply` | the step of a model's reply, and the loop |
 //! | `call` | the step of a call: of a reply, or direct |
+//! | `tool` | what runs where a call calls a tool |
+//! | `record` | the events of calls |
 //! | `sub_agent` | the step of a call of another agent |
 //! | `own` | the steps of an agent's own |
 //! | `host` | what agents and tools see of it |
@@ -18,9 +20,11 @@ mod call;
 mod conduct;
 mod host;
 mod own;
+mod record;
 mod reply;
 mod scope;
 mod sub_agent;
+mod tool;
 mod writer;
 
 pub(super) use conduct::{Conducted, Root};

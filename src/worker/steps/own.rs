@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::activity::{Active, UNLIMITED};
 use super::scope::{INSIDE, Scope};
-use super::{Again, Interrupt, Weight, changed};
+use super::{Again, Interrupt, changed};
 use crate::agent::{StepContext, StepEffect, StepKind, StepRun};
 use crate::journal::Content;
 use crate::metrics::metrics;
@@ -107,14 +107,8 @@ impl Scope {
             );
             Err(Failure::new(code::UNKNOWN_OUTCOME, message))
         } else {
-            match kind {
-                StepKind::Value(_) => {}
-                StepKind::Step(..) if !pinned => steps.writer.append(start, Weight::Note).await?,
-                StepKind::Step(..) | StepKind::Once(_) => {
-                    // Found started, it never runs again: so it is known to be on the log before it runs (rule 15).
-                    steps.writer.append(start, Weight::Content).await?;
-                    steps.writer.confirm_content().await?;
-                }
+            if !matches!(kind, StepKind::Value(_)) {
+                self.start(start, once || pinned).await?;
             }
             end.attempts = Some(attempt);
             let context = StepContext {

@@ -8,10 +8,10 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Interrupt;
 use super::activity::{Activity, Signal};
 use super::conduct::{conduct, offered};
 use super::scope::{Callee, Frame, Scope};
-use super::{Interrupt, Weight};
 use crate::agent::Asked;
 use crate::model::SCRIPT;
 use crate::record::{EventType, Status, StepEvent};
@@ -74,11 +74,7 @@ impl Scope {
         start.attempt = Some(attempt);
         start.started_at_ms = Some(began);
         let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
-        let weight = if pinned { Weight::Content } else { Weight::Note };
-        self.append(start, weight).await?;
-        if pinned {
-            steps.writer.confirm_content().await?;
-        }
+        self.start(start, pinned).await?;
 
         let clock = Instant::now();
         let frame = self.frame_of(call, agent, input, began);
