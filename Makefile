@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos chaos-short lint function-calling bench-quick bench-recovery clean
+.PHONY: demo test chaos chaos-short lint function-calling bench bench-quick bench-recovery clean
 
 ## An embedded broker, a worker, sample turns, a timeline; ends by itself.
 demo:
@@ -13,6 +13,7 @@ demo:
 ## Everything: formatting, lints, unit, documentation and broker tests. Starts and stops its own Kafka.
 test: lint
 	scripts/test
+	scripts/instructions
 
 ## Ten minutes of killed, stopped and added workers and of broker restarts, in both delivery modes; then everything is
 ## compared with everything. TURNMILL_CHAOS_SEED=N does the same things again.
@@ -31,6 +32,10 @@ lint:
 function-calling:
 	scripts/function-calling
 
+## Everything that docs/performance.md speaks of, beside other systems: about an hour. See bench/README.md.
+bench:
+	scripts/bench full
+
 ## Turns per second beside a bare consume-produce loop, on a real broker, as ratios.
 bench-quick:
 	scripts/bench quick
@@ -41,6 +46,7 @@ bench-recovery:
 
 clean:
 	scripts/kafka down
+	KAFKA_HOME_DIR=target/kafka-bench scripts/kafka down
 	KAFKA_HOME_DIR=target/kafka-chaos scripts/kafka down
 	KAFKA_SECURE=yes scripts/kafka down
 	$(CARGO) clean

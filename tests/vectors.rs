@@ -152,11 +152,11 @@ fn play(vector: &Value) {
         if let Next::Calls(calls) = engine.next() {
             assert_eq!(calls.len(), list(&step["calls"]).len(), "{title}, {position}");
             let mut results = Vec::new();
-            for (call, expected) in calls.into_iter().zip(list(&step["calls"])) {
+            for (call, expected) in calls.iter().zip(list(&step["calls"])) {
                 assert_eq!(call.position.as_str(), text(&expected["position"]), "{title}");
                 assert_eq!(call.input.as_str(), text(&expected["input"]), "{title}, {}", call.position);
                 let result = result(&expected["result"]);
-                results.push(CallResult { position: call.position, result });
+                results.push(CallResult { position: call.position.clone(), result });
             }
             engine.results(results);
         } else {

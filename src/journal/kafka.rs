@@ -1,18 +1,27 @@
 //! The log that is the events topic.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
-use super::{Entries, Entry, Error, Log, Receipt};
+use super::{Entries, Entry, Error, Log, Pass, Receipt};
+use crate::kafka::paced::Paced;
 use crate::kafka::producer::{self, Outgoing, Producer};
-use crate::kafka::scan::Scanner;
-use crate::kafka::tail::{Tail, Tailed, Tails};
+use crate::kafka::scan::{Scan, Scanned, Scanner};
+use crate::kafka::tail::Tails;
 
 /// Room for the framing of a record and a batch beside key and value, in bytes.
 const FRAMING: usize = 1024;
 
 /// The events topic.
 pub(crate) struct KafkaLog {
+    shared: Arc<Shared>,
+    /// What appends go through.
     producer: Producer,
+}
+
+struct Shared {
+    producers: Paced,
     scanner: Scanner,
     tails: Tails,
     topic: String,
@@ -20,16 +29,18 @@ pub(crate) struct KafkaLog {
 }
 
 impl KafkaLog {
-    /// Writes through the step producer; `max_message_bytes` is its `message.max.bytes`.
+    /// Writes through the step producers; `max_message_bytes` is its `message.max.bytes`.
     pub(crate) fn new(
-        producer: Producer,
+        producers: Paced,
         scanner: Scanner,
         tails: Tails,
         topic: &str,
         max_message_bytes: usize,
     ) -> Self {
         let max_record_bytes = max_message_bytes.saturating_sub(FRAMING);
-        Self { producer, scanner, tails, topic: topic.into(), max_record_bytes }
+        let producer = producers.now().clone();
+        let shared = Shared { producers, scanner, tails, topic: topic.into(), max_record_bytes };
+        Self { shared: Arc::new(shared), producer }
     }
 }
 
@@ -43,7 +54,7 @@ impl From<producer::Error> for Error {
 impl Log for KafkaLog {
     async fn append(&self, partition: i32, key: String, value: Vec<u8>) -> Result<Receipt, Error> {
         let record = Outgoing {
-            topic: &self.topic,
+            topic: &self.shared.topic,
             partition: Some(partition),
             key: Some(key.as_bytes()),
             value: Some(&value),
@@ -54,35 +65,40 @@ impl Log for KafkaLog {
     }
 
     async fn begin(&self, partition: i32) -> Result<i64, Error> {
-        self.scanner.begin(&self.topic, partition).await.map_err(Error::Log)
+        self.shared.scanner.begin(&self.shared.topic, partition).await.map_err(Error::Log)
     }
 
     fn scan(&self, partition: i32, from: i64, to: i64) -> Box<dyn Entries> {
-        Box::new(self.scanner.scan(&self.topic, partition, from, to))
+        Box::new(self.shared.scanner.scan(&self.shared.topic, partition, from, to))
     }
 
     fn whole(&self, partition: i32) -> Box<dyn Entries> {
-        Box::new(self.scanner.whole(&self.topic, partition))
+        Box::new(self.shared.scanner.whole(&self.shared.topic, partition))
     }
 
-    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
-        Box::new(self.tails.open(partition, Some(from)))
+    async fn follow(&self, partition: i32, from: i64, pass: Pass) -> Error {
+        let over = self.shared.tails.open(partition, from, pass).await;
+        Error::Log(over.unwrap_or_else(|_| "the tail of the events partition has ended".into()))
     }
 
     fn max_record_bytes(&self) -> usize {
-        self.max_record_bytes
+        self.shared.max_record_bytes
+    }
+
+    fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log> {
+        let shared = Arc::clone(&self.shared);
+        Arc::new(Self { producer: shared.producers.now().clone(), shared })
     }
 
     fn fatal(&self) -> Option<String> {
-        self.producer.fatal()
+        self.shared.producers.fatal()
     }
 }
 
-/// What a scan and a tail bring is the same.
 #[async_trait]
-impl Entries for Tail {
+impl Entries for Scan {
     async fn next(&mut self) -> Option<Result<Entry, Error>> {
-        let entry = |Tailed { offset, timestamp, key, value }| Entry { offset, timestamp, key, value };
+        let entry = |Scanned { offset, timestamp, key, value }| Entry { offset, timestamp, key, value };
         Some(self.recv().await?.map(entry).map_err(Error::Log))
     }
 }

@@ -121,13 +121,13 @@ impl Live {
         passed.await.unwrap_or_else(|_| Err(Error::Log("the tail was closed".into())))
     }
 
-    /// The journal is over: nothing is confirmed any more.
-    pub(super) fn end(&self, error: Error) {
+    /// The journal is over: nothing is confirmed any more. Returns why, which is what was said first.
+    pub(super) fn end(&self, error: Error) -> Error {
         let mut state = self.state();
         for waiter in std::mem::take(&mut state.waiters).into_values().flatten() {
             let _ = waiter.send(Err(error.clone()));
         }
-        state.over.get_or_insert(error);
+        state.over.get_or_insert(error).clone()
     }
 
     /// From this record of the turns on, nothing is lost.
@@ -157,9 +157,10 @@ impl State {
     /// Everything below `position` was read, and all of ours below it is valid.
     fn advance(&mut self, position: i64) {
         self.position = position;
-        let waiting = self.waiters.split_off(&position);
-        for waiter in std::mem::replace(&mut self.waiters, waiting).into_values().flatten() {
-            let _ = waiter.send(Ok(()));
+        while let Some(first) = self.waiters.first_entry().filter(|first| *first.key() < position) {
+            for waiter in first.remove() {
+                let _ = waiter.send(Ok(()));
+            }
         }
     }
 }

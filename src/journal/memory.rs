@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::{Entries, Entry, Error, Log, Receipt};
+use super::{Entries, Entry, Error, Log, Pass, Receipt, follow_entries};
 use crate::record::StepEvent;
 
 type Records = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
@@ -75,8 +75,12 @@ impl Log for MemoryLog {
         Box::new(self.read(0, Some(last)))
     }
 
-    fn tail(&self, _: i32, from: i64) -> Box<dyn Entries> {
-        Box::new(self.read(from, None))
+    async fn follow(&self, _: i32, from: i64, pass: Pass) -> Error {
+        follow_entries(self.read(from, None), pass).await
+    }
+
+    fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log> {
+        self
     }
 
     fn max_record_bytes(&self) -> usize {

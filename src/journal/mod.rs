@@ -83,6 +83,9 @@ pub(crate) struct Entry {
     pub value: Vec<u8>,
 }
 
+/// Takes in a record that is read on: its offset, key and value. False: no more of them. It does not wait.
+pub(crate) type Pass = Box<dyn FnMut(i64, &[u8], &[u8]) -> bool + Send>;
+
 /// Records in the order of the log; ends with an error, or when nothing more can come.
 #[async_trait]
 pub(crate) trait Entries: Send {
@@ -106,11 +109,15 @@ pub(crate) trait Log: Send + Sync + 'static {
     /// Every record that the partition has now.
     fn whole(&self, partition: i32) -> Box<dyn Entries>;
 
-    /// Every record of the partition from `from`, for as long as somebody reads.
-    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries>;
+    /// Hands every record of the partition from `from` on over, for as long as this is waited for; says why there are no
+    /// more.
+    async fn follow(&self, partition: i32, from: i64, pass: Pass) -> Error;
 
     /// How large a record may be, in bytes.
     fn max_record_bytes(&self) -> usize;
+
+    /// The log, for the appends of one turn: what they are handed over through is chosen once.
+    fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log>;
 
     /// Why nothing can ever be appended again, if that is so.
     fn fatal(&self) -> Option<String> {
@@ -127,6 +134,11 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
+    /// The same, for the appends of one turn.
+    pub(crate) fn for_a_turn(&self) -> Self {
+        Self { log: Arc::clone(&self.log).for_a_turn(), ..self.clone() }
+    }
+
     /// The partition, of the turns and of the events.
     pub(crate) fn partition(&self) -> i32 {
         self.partition
@@ -134,15 +146,15 @@ impl Journal {
 
     /// Hands an event over; its fence is ours (rule 1). Events that one task hands over one after the other are
     /// written in that order.
-    pub(crate) async fn append(&self, event: StepEvent) -> Result<Receipt, Error> {
+    pub(crate) async fn append(&self, event: &mut StepEvent) -> Result<Receipt, Error> {
         let (partition, key, value) = self.record(event)?;
         self.log.append(partition, key, value).await
     }
 
     /// An event as a record of ours: partition, key and value.
-    pub(crate) fn record(&self, mut event: StepEvent) -> Result<(i32, String, Vec<u8>), Error> {
+    pub(crate) fn record(&self, event: &mut StepEvent) -> Result<(i32, String, Vec<u8>), Error> {
         event.fence = Some(self.live.fence());
-        let (key, value) = encode(&event)?;
+        let (key, value) = encode(event)?;
         let (size, max) = (key.len() + value.len(), self.log.max_record_bytes());
         if size > max {
             return Err(Error::TooLarge { size, max });
@@ -174,20 +186,21 @@ impl Journal {
     /// Reads the tail until the journal is over, and says why. Until then, everything that waits for a
     /// confirmation depends on it.
     pub(crate) async fn follow(&self) -> Error {
-        let mut tail = self.log.tail(self.partition, self.live.fence());
-        let error = loop {
-            match tail.next().await {
-                Some(Ok(entry)) => {
-                    if let Err(error) = self.live.pass(entry.offset, &entry.key, &entry.value) {
-                        break error;
-                    }
-                }
-                Some(Err(error)) => break error,
-                None => break Error::Log("the tail of the events partition has ended".into()),
-            }
-        };
-        self.live.end(error.clone());
-        error
+        let live = Arc::clone(&self.live);
+        let pass = move |offset, key: &[u8], value: &[u8]| live.pass(offset, key, value).is_ok();
+        let error = self.log.follow(self.partition, self.live.fence(), Box::new(pass)).await;
+        self.live.end(error)
+    }
+}
+
+/// Follows what is read record by record.
+pub(crate) async fn follow_entries(mut entries: impl Entries, mut pass: Pass) -> Error {
+    loop {
+        match entries.next().await {
+            Some(Ok(entry)) if pass(entry.offset, &entry.key, &entry.value) => {}
+            Some(Ok(_)) | None => return Error::Log("the tail of the events partition has ended".into()),
+            Some(Err(error)) => return error,
+        }
     }
 }
 

@@ -118,6 +118,9 @@ pub(crate) fn check_tls(kafka: &Kafka) -> Result<(), NoTls> {
     Ok(())
 }
 
+/// How long records wait for each other that are to go together, in milliseconds.
+const TOGETHER: &str = "5";
+
 /// How often a client of the worker tells of itself, in milliseconds: for metrics.
 const STATISTICS: &str = "5000";
 
@@ -156,6 +159,17 @@ pub(crate) fn step_producer(kafka: &Kafka) -> ClientConfig {
 /// The producer of everything else: results, dead letters, submitted turns.
 pub(crate) fn producer(kafka: &Kafka) -> ClientConfig {
     idempotent(kafka, "turnmill-producer")
+}
+
+/// A producer like this one, for records that are to go together. None: the user has said how long records wait for
+/// others.
+pub(crate) fn together(kafka: &Kafka, producer: &ClientConfig) -> Option<ClientConfig> {
+    if same_meaning("linger.ms").any(|name| kafka.properties.contains_key(name)) {
+        return None;
+    }
+    let mut config = producer.clone();
+    force(&mut config, "linger.ms", TOGETHER);
+    Some(config)
 }
 
 /// The producer of status, which may be lost and must not pile up.

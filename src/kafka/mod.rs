@@ -7,6 +7,7 @@
 //! | `consumer` | the poll thread: intake of turns, rebalance, commits |
 //! | `tracker` | which offsets are finished: the watermark |
 //! | `producer` | records out, each with its own acknowledgement |
+//! | `paced` | two producers: at once, or together |
 //! | `status` | status out: handed over and forgotten |
 //! | `transactions` | records that become visible together or not at all |
 //! | `watchdog` | ends the process when a call does not come back |
@@ -34,6 +35,7 @@ mod headers;
 pub(crate) mod lag;
 mod lookup;
 mod openssl;
+pub(crate) mod paced;
 pub(crate) mod producer;
 pub(crate) mod reader;
 pub(crate) mod scan;

@@ -6,12 +6,11 @@ use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message as _;
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
 
 use super::access;
-use super::tail::{Tail, Tailed};
 
 /// A scan that hears nothing for this long has failed: the record it waits for is on the log.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -19,6 +18,30 @@ const SILENCE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(8);
 /// How many records may wait for the visitor.
 const AHEAD: usize = 4096;
+
+/// A record of a scan.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    pub offset: i64,
+    /// Milliseconds since 1970 UTC, where the record has a timestamp.
+    pub timestamp: Option<i64>,
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+impl Scanned {
+    fn of(message: &BorrowedMessage<'_>) -> Self {
+        Self {
+            offset: message.offset(),
+            timestamp: message.timestamp().to_millis(),
+            key: message.key().unwrap_or_default().to_vec(),
+            value: message.payload().unwrap_or_default().to_vec(),
+        }
+    }
+}
+
+/// What a scan brings: records in the order of the log, or why there are no more.
+pub(crate) type Scan = mpsc::Receiver<Result<Scanned, String>>;
 
 /// Errors that matter come from a poll too; the end of a partition is none.
 struct Quiet;
@@ -60,17 +83,17 @@ impl Scanner {
 
     /// Every record from `from` up to and with the one at `to`, in order; or else an error, and nothing after it.
     /// Dropping the receiver ends the scan.
-    pub(crate) fn scan(&self, topic: &str, partition: i32, from: i64, to: i64) -> Tail {
+    pub(crate) fn scan(&self, topic: &str, partition: i32, from: i64, to: i64) -> Scan {
         self.read(topic, partition, Some(from), Some(to))
     }
 
     /// Every record that a partition has now, in order; or else an error, and nothing after it. Dropping the
     /// receiver ends it.
-    pub(crate) fn whole(&self, topic: &str, partition: i32) -> Tail {
+    pub(crate) fn whole(&self, topic: &str, partition: i32) -> Scan {
         self.read(topic, partition, None, None)
     }
 
-    fn read(&self, topic: &str, partition: i32, from: Option<i64>, to: Option<i64>) -> Tail {
+    fn read(&self, topic: &str, partition: i32, from: Option<i64>, to: Option<i64>) -> Scan {
         let (sender, receiver) = mpsc::channel(AHEAD);
         let (mut client, topic) = (self.client.clone(), topic.to_owned());
         if from.is_some() {
@@ -93,7 +116,7 @@ fn run(
     partition: i32,
     from: Option<i64>,
     to: Option<i64>,
-    sender: &mpsc::Sender<Result<Tailed, String>>,
+    sender: &mpsc::Sender<Result<Scanned, String>>,
 ) -> Result<(), String> {
     let consumer: BaseConsumer<Quiet> = client.create_with_context(Quiet).map_err(|e| e.to_string())?;
     let start = from.map_or(Offset::Beginning, Offset::Offset);
@@ -108,7 +131,7 @@ fn run(
                 if to.is_some_and(|to| offset > to) {
                     return Ok(());
                 }
-                if sender.blocking_send(Ok(Tailed::of(&message))).is_err() {
+                if sender.blocking_send(Ok(Scanned::of(&message))).is_err() {
                     return Ok(());
                 }
                 // The reader may have taken its time.

@@ -8,46 +8,29 @@ use std::time::Duration;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::message::Message as _;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::{ClientConfig, Statistics};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
 use super::{access, stats};
 
 /// How long a poll waits for a record; also how late a request may be noticed when nothing comes.
 const POLL: Duration = Duration::from_millis(10);
-/// How many records of a partition may wait for its reader.
-const AHEAD: usize = 8_192;
-
-/// A record of a tail.
-#[derive(Debug)]
-pub(crate) struct Tailed {
-    pub offset: i64,
-    /// Milliseconds since 1970 UTC, where the record has a timestamp.
-    pub timestamp: Option<i64>,
-    pub key: Vec<u8>,
-    pub value: Vec<u8>,
-}
-
-impl Tailed {
-    pub(super) fn of(message: &BorrowedMessage<'_>) -> Self {
-        Self {
-            offset: message.offset(),
-            timestamp: message.timestamp().to_millis(),
-            key: message.key().unwrap_or_default().to_vec(),
-            value: message.payload().unwrap_or_default().to_vec(),
-        }
-    }
-}
-
-/// What a tail brings: records in the order of the log, or its end.
-pub(crate) type Tail = mpsc::Receiver<Result<Tailed, String>>;
+/// Takes in a record: its offset, key and value. False: no more of them. On the thread of all tails: it does not wait.
+pub(crate) type Visit = Box<dyn FnMut(i64, &[u8], &[u8]) -> bool + Send>;
 
 struct Request {
     partition: i32,
-    from: Option<i64>,
-    sender: mpsc::Sender<Result<Tailed, String>>,
+    from: i64,
+    tail: Tail,
+}
+
+/// A partition that is read on.
+struct Tail {
+    visit: Visit,
+    /// Says why it is over; closed when nobody wants it any more.
+    over: oneshot::Sender<String>,
 }
 
 /// The thread that reads all tails of a topic with one client. It ends when this is dropped.
@@ -84,15 +67,15 @@ impl Tails {
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Reads a partition from `from`, or from the beginning of the log, on. A tail that was open for the same
-    /// partition ends. Dropping the receiver ends this one.
-    pub(crate) fn open(&self, partition: i32, from: Option<i64>) -> Tail {
-        let (sender, receiver) = mpsc::channel(AHEAD);
+    /// Reads a partition from `from` on, until what is returned is dropped, or says why it is over. A tail that was open
+    /// for the same partition ends.
+    pub(crate) fn open(&self, partition: i32, from: i64, visit: Visit) -> oneshot::Receiver<String> {
+        let (over, ended) = oneshot::channel();
         // A thread that has ended drops the sender, which the receiver hears of.
         if let Some(requests) = &self.requests {
-            let _ = requests.send(Request { partition, from, sender });
+            let _ = requests.send(Request { partition, from, tail: Tail { visit, over } });
         }
-        receiver
+        ended
     }
 }
 
@@ -114,7 +97,7 @@ struct Reader {
     consumer: BaseConsumer<Context>,
     config: ClientConfig,
     topic: String,
-    tails: HashMap<i32, mpsc::Sender<Result<Tailed, String>>>,
+    tails: HashMap<i32, Tail>,
 }
 
 impl Reader {
@@ -133,27 +116,26 @@ impl Reader {
     }
 
     fn begin(&mut self, request: Request) {
-        let Request { partition, from, sender } = request;
+        let Request { partition, from, tail } = request;
         if self.tails.remove(&partition).is_some() {
             self.unassign(partition);
         }
-        let start = from.map_or(Offset::Beginning, Offset::Offset);
         let mut list = TopicPartitionList::new();
-        let begun = (list.add_partition_offset(&self.topic, partition, start))
+        let begun = (list.add_partition_offset(&self.topic, partition, Offset::Offset(from)))
             .and_then(|()| self.consumer.incremental_assign(&list));
         match begun {
             Ok(()) => {
-                self.tails.insert(partition, sender);
+                self.tails.insert(partition, tail);
             }
             Err(error) => {
-                let _ = sender.blocking_send(Err(error.to_string()));
+                let _ = tail.over.send(error.to_string());
             }
         }
     }
 
     fn drop_abandoned(&mut self) {
         let abandoned: Vec<i32> =
-            self.tails.iter().filter(|(_, sender)| sender.is_closed()).map(|(p, _)| *p).collect();
+            self.tails.iter().filter(|(_, tail)| tail.over.is_closed()).map(|(p, _)| *p).collect();
         for partition in abandoned {
             self.tails.remove(&partition);
             self.unassign(partition);
@@ -176,10 +158,12 @@ impl Reader {
                 None => return,
                 Some(Ok(message)) => {
                     let partition = message.partition();
-                    let record = Tailed::of(&message);
-                    if let Some(sender) = self.tails.get(&partition) {
-                        // A receiver that is gone is noticed before the next batch.
-                        let _ = sender.blocking_send(Ok(record));
+                    let (key, value) =
+                        (message.key().unwrap_or_default(), message.payload().unwrap_or_default());
+                    let tail = self.tails.get_mut(&partition);
+                    if tail.is_some_and(|tail| !(tail.visit)(message.offset(), key, value)) {
+                        self.tails.remove(&partition);
+                        self.unassign(partition);
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(_))) => {}
@@ -207,8 +191,8 @@ impl Reader {
         );
         let error = access::explain(&self.config, &self.topic, error);
         if over {
-            for (partition, sender) in std::mem::take(&mut self.tails) {
-                let _ = sender.blocking_send(Err(format!("the tail cannot go on: {error}")));
+            for (partition, tail) in std::mem::take(&mut self.tails) {
+                let _ = tail.over.send(format!("the tail cannot go on: {error}"));
                 self.unassign(partition);
             }
         } else {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use crate::journal::memory::MemoryLog;
-use crate::journal::{Entries, Error, Log, Receipt};
+use crate::journal::{Entries, Error, Log, Pass, Receipt};
 use crate::record::StepEvent;
 
 /// Which append a worker does not live to make.
@@ -72,8 +72,12 @@ impl Log for Dying {
         self.log.whole(partition)
     }
 
-    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
-        self.log.tail(partition, from)
+    async fn follow(&self, partition: i32, from: i64, pass: Pass) -> Error {
+        self.log.follow(partition, from, pass).await
+    }
+
+    fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log> {
+        self
     }
 
     fn max_record_bytes(&self) -> usize {

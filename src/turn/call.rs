@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::canonical::hash_of;
+use super::canonical::hash_of_canonical;
 use super::{Arguments, Definition, Failure, Hash, Position, ReplyCall, StopReason, code};
 
 /// One call of a tool.
@@ -114,7 +114,7 @@ impl Call {
         }
         let unknown =
             Input { arguments: None, arguments_raw: Some(&self.raw_arguments), name: &self.name, tool: None };
-        if hash_of(&unknown) == *recorded {
+        if hash_of_canonical(&unknown) == *recorded {
             return "the tool was not offered then, and is now";
         }
         match (arguments, self.arguments_hash()) {
@@ -135,7 +135,7 @@ fn unknown<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Failure {
 }
 
 /// What is hashed as a call's input: its arguments and the definition of its own tool, so that a changed tool which
-/// the turn never called does not matter.
+/// the turn never called does not matter. Its fields are in the order of their names.
 #[derive(Serialize)]
 struct Input<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +152,7 @@ fn input(name: &str, raw: &str, tool: Option<&Definition>, plan: &CallPlan) -> H
         CallPlan::Run(arguments) => serde_json::from_str(&arguments.canonical).ok(),
         CallPlan::Answer(_) => None,
     };
-    hash_of(&Input {
+    hash_of_canonical(&Input {
         arguments,
         arguments_raw: arguments.is_none().then_some(raw),
         name,

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::canonical::hash_of;
+use super::canonical::hash_of_canonical;
 use super::{
     Call, CallResult, Definition, Failure, Hash, Message, Position, Reply, ReplyCall, ToolCall, code,
 };
@@ -48,16 +48,16 @@ impl OnToolError {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum Next<'a> {
     /// Get the model's reply to the transcript.
     Model {
         /// The hash of the transcript.
         input: Hash,
     },
     /// Get the result of each call; they may run side by side.
-    Calls(Vec<Call>),
+    Calls(&'a [Call]),
     /// The loop is over.
-    End(Outcome),
+    End(&'a Outcome),
 }
 
 /// How a loop ended.
@@ -112,11 +112,11 @@ impl Engine {
     }
 
     /// What to do next. Asked again before an answer was handed in, it says the same.
-    pub fn next(&self) -> Next {
+    pub fn next(&self) -> Next<'_> {
         match &self.state {
             State::Model => Next::Model { input: self.hash.clone() },
-            State::Calls(calls, _) => Next::Calls(calls.clone()),
-            State::End(outcome) => Next::End(outcome.clone()),
+            State::Calls(calls, _) => Next::Calls(calls),
+            State::End(outcome) => Next::End(outcome),
         }
     }
 
@@ -221,7 +221,7 @@ pub fn transcript_hash(messages: &[Message]) -> Hash {
 /// The rolling hash of a transcript: the hash of `[HASH SO FAR, MESSAGE]`, starting from the hash of
 /// no bytes.
 fn chain(so_far: &Hash, message: &Message) -> Hash {
-    hash_of(&(so_far, message))
+    hash_of_canonical(&(so_far, message.canonical()))
 }
 
 #[cfg(test)]

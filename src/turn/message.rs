@@ -42,6 +42,67 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// The message as canonical JSON has it: what transcripts are hashed from.
+    pub(super) fn canonical(&self) -> impl Serialize + '_ {
+        match self {
+            Self::System { content } => Canonical::said(content, "system"),
+            Self::User { content } => Canonical::said(content, "user"),
+            Self::Assistant { content, tool_calls } => {
+                let tool_calls = tool_calls.iter().map(CanonicalCall::of).collect();
+                Canonical { content: content.as_deref(), tool_calls, ..Canonical::of("assistant") }
+            }
+            Self::Tool { tool_call_id, name, content, is_error } => Canonical {
+                content: Some(content),
+                is_error: *is_error,
+                name: Some(name),
+                tool_call_id: Some(tool_call_id),
+                ..Canonical::of("tool")
+            },
+        }
+    }
+}
+
+/// A message, with its fields in the order of their names.
+#[derive(Serialize)]
+struct Canonical<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_error: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CanonicalCall<'a>>,
+}
+
+/// The same of a call in it.
+#[derive(Serialize)]
+struct CanonicalCall<'a> {
+    arguments: &'a str,
+    id: &'a str,
+    name: &'a str,
+}
+
+impl<'a> CanonicalCall<'a> {
+    fn of(ToolCall { id, name, arguments }: &'a ToolCall) -> Self {
+        Self { arguments, id, name }
+    }
+}
+
+impl<'a> Canonical<'a> {
+    fn of(role: &'static str) -> Self {
+        Self { content: None, is_error: false, name: None, role, tool_call_id: None, tool_calls: Vec::new() }
+    }
+
+    fn said(content: &'a str, role: &'static str) -> Self {
+        Self { content: Some(content), ..Self::of(role) }
+    }
+}
+
 /// A call in the transcript. Its id is unique in the turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
@@ -138,6 +199,36 @@ impl CallResult {
             Ok(json) if json.starts_with('"') => serde_json::from_str(json).unwrap_or_else(|_| json.clone()),
             Ok(json) => json.clone(),
             Err(failure) => failure.message.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::turn::canonical;
+    use proptest::prelude::*;
+
+    fn message() -> impl Strategy<Value = Message> {
+        let text = || prop_oneof![any::<String>(), Just(String::new()), "[a-z\"\\\\\n{}é😀]*"];
+        let call =
+            (text(), text(), text()).prop_map(|(id, name, arguments)| ToolCall { id, name, arguments });
+        prop_oneof![
+            text().prop_map(|content| Message::System { content }),
+            text().prop_map(|content| Message::User { content }),
+            (prop::option::of(text()), prop::collection::vec(call, 0..4))
+                .prop_map(|(content, tool_calls)| Message::Assistant { content, tool_calls }),
+            (text(), text(), text(), any::<bool>()).prop_map(|(tool_call_id, name, content, is_error)| {
+                Message::Tool { tool_call_id, name, content, is_error }
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_canonical_form_is_that_of_the_message(message in message()) {
+            let written = serde_json::to_string(&message.canonical()).unwrap();
+            prop_assert_eq!(written, canonical::of(&message).unwrap());
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::config::WhenOff;
 use crate::health::Health;
 use crate::journal::{self, End, Journal, TurnLog};
 use crate::kafka::consumer::Record;
+use crate::kafka::paced::Load;
 use crate::kafka::transactions::Transactions;
 use crate::metrics::{UNKNOWN, metrics};
 use crate::record::{
@@ -49,6 +50,8 @@ pub(super) struct Shared {
     pub step_boundary_durability: bool,
     /// Milliseconds since 1970 UTC.
     pub clock: fn() -> i64,
+    /// How many turns are in flight.
+    pub load: Load,
 }
 
 /// What a turn's model is offered.
@@ -83,6 +86,13 @@ pub(super) struct Writers {
     pub journal: Journal,
     /// Its end, where that is promised exactly once.
     pub transactions: Option<Transactions>,
+}
+
+impl Writers {
+    /// The same, for one turn.
+    pub(super) fn for_a_turn(&self) -> Self {
+        Self { journal: self.journal.for_a_turn(), transactions: self.transactions.clone() }
+    }
 }
 
 /// How a turn is asked to stop.
@@ -310,7 +320,7 @@ impl Run {
                 given_up.attempt = Some(attempt);
                 given_up.input_offset = Some(self.record.offset);
                 given_up.status = Some(Status::Ok);
-                self.append(given_up).await?;
+                self.append(&mut given_up).await?;
                 Ok(Done::Stopped)
             }
             Conducted::Ended(answer) => self.answer(answer, steps.used().into()).await,
@@ -326,7 +336,7 @@ impl Run {
         start.input_offset = Some(self.record.offset);
         start.input_hash = Some(self.identity.input.clone());
         start.started_at_ms = Some((self.shared.clock)());
-        self.append(start).await
+        self.append(&mut start).await
     }
 
     /// The agent as a label: a name that this worker does not have is anybody's invention.
@@ -339,7 +349,7 @@ impl Run {
         event(kind, &self.identity, self.agent.as_deref())
     }
 
-    async fn append(&self, event: StepEvent) -> Result<(), Halt> {
+    async fn append(&self, event: &mut StepEvent) -> Result<(), Halt> {
         self.writer.append(event, Weight::Content).await
     }
 }

@@ -38,9 +38,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::config::{Config, Delivery};
 use crate::health::Health;
 use crate::journal::{KafkaLog, Log, Member};
+use crate::kafka::ClientConfig;
 use crate::kafka::client::{self, Isolation};
 use crate::kafka::consumer::{self, Command};
 use crate::kafka::lag::{self, Watermarks};
+use crate::kafka::paced::{Load, Paced};
 use crate::kafka::producer::Producer;
 use crate::kafka::scan::Scanner;
 use crate::kafka::tail::Tails;
@@ -130,8 +132,13 @@ pub(crate) async fn run_on(
         () = shutdown.cancelled() => return Ok(()),
     }
     let refused = |e| Error::Client(client::explain(&e));
-    let steps = Producer::new(&client::step_producer(kafka), "events").map_err(refused)?;
-    let out = Producer::new(&client::producer(kafka), "results").map_err(refused)?;
+    let load = Load::default();
+    let paced = |client: ClientConfig, name, together| {
+        let second = client::together(kafka, &client).map(|client| Producer::new(&client, together));
+        Ok(Paced::new(Producer::new(&client, name)?, second.transpose()?, load.clone()))
+    };
+    let steps = paced(client::step_producer(kafka), "events", "events_together").map_err(refused)?;
+    let out = paced(client::producer(kafka), "results", "results_together").map_err(refused)?;
     let status = Arc::new(StatusOut::new(&config));
     let exactly_once = config.worker.delivery == Delivery::ExactlyOnce;
     // What a transaction left open or undone is no end of a turn (rule 7).
@@ -189,6 +196,7 @@ pub(crate) async fn run_on(
         max_redeliveries: config.worker.max_redeliveries.get(),
         step_boundary_durability: config.worker.step_boundary_durability,
         clock: driver::now_ms,
+        load,
     });
     if !config.worker.step_boundary_durability {
         tracing::warn!(

@@ -16,6 +16,7 @@ use crate::config::{self, Topics};
 use crate::health::Health;
 use crate::journal::{self, Log, Member, Restored, TakeOver};
 use crate::kafka::consumer::Record;
+use crate::kafka::paced::Load;
 use crate::kafka::producer::{Error, Outgoing};
 use crate::record::{Identity, TurnResult, dead_letter, read_turn};
 use crate::tool::{Environment, Registry};
@@ -86,6 +87,7 @@ impl Offline {
             max_redeliveries: config::Worker::default().max_redeliveries.get(),
             step_boundary_durability: true,
             clock: now_ms,
+            load: Load::default(),
         }))
     }
 

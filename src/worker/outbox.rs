@@ -7,7 +7,8 @@ use async_trait::async_trait;
 
 use crate::config::Topics;
 use crate::kafka::consumer::Record;
-use crate::kafka::producer::{Error, Outgoing, Producer};
+use crate::kafka::paced::Paced;
+use crate::kafka::producer::{Error, Outgoing};
 use crate::kafka::transactions::{Owned, Transactions};
 use crate::record::{TurnResult, TurnStatus, dead_letter};
 use crate::turn::{Failure, Hash, code};
@@ -46,13 +47,13 @@ pub(super) trait Sink: Send + Sync + 'static {
 }
 
 #[async_trait]
-impl Sink for Producer {
+impl Sink for Paced {
     async fn send(&self, record: Outgoing<'_>) -> Result<(), Error> {
-        Producer::send(self, record).await?.wait().await.map(drop)
+        Paced::send(self, record).await.map(drop)
     }
 
     fn fatal(&self) -> Option<String> {
-        Producer::fatal(self)
+        Paced::fatal(self)
     }
 }
 

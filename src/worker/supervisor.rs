@@ -407,7 +407,11 @@ impl Supervisor {
 
     /// Starts turns while there is room.
     fn dispatch(&mut self) {
-        while self.turns.len() < self.limits.max_in_flight {
+        loop {
+            self.shared.load.set(self.turns.len());
+            if self.turns.len() >= self.limits.max_in_flight {
+                return;
+            }
             let Some((session, job)) = self.lanes.next() else {
                 return;
             };
@@ -457,7 +461,7 @@ impl Supervisor {
             None
         };
         let has_steps = log.has_steps();
-        let (shared, writers, stop) = (Arc::clone(&self.shared), writers.clone(), state.stop.clone());
+        let (shared, writers, stop) = (Arc::clone(&self.shared), writers.for_a_turn(), state.stop.clone());
         state.running += 1;
         let span = driver::span(&job.identity, partition, offset);
         let run = async move {

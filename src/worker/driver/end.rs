@@ -14,13 +14,13 @@ impl Run {
         let mut event = self.event(EventType::TurnOutput);
         event.usage = Some(usage);
         fill_answer(&mut event, &answer);
-        if let Err(Halt::Journal(journal::Error::TooLarge { size, max })) = self.append(event.clone()).await {
+        if let Err(Halt::Journal(journal::Error::TooLarge { size, max })) = self.append(&mut event).await {
             answer = Err(Failure::new(
                 code::RECORD_TOO_LARGE,
                 format!("the answer makes an event of {size} bytes; the events topic takes {max}"),
             ));
             fill_answer(&mut event, &answer);
-            self.append(event).await?;
+            self.append(&mut event).await?;
         }
         self.publish(answer, usage).await
     }
@@ -95,14 +95,14 @@ impl Run {
 
     /// All events are confirmed; now what is published, then `turn:end` confirmed (rule 16), or all of it in one
     /// transaction (rule 25).
-    async fn end(&self, last: &Last<'_>, end: StepEvent) -> Result<(), Halt> {
+    async fn end(&self, last: &Last<'_>, mut end: StepEvent) -> Result<(), Halt> {
         let outbox = &self.shared.outbox;
         if let Some(transactions) = &self.transactions {
-            let end = self.writer.journal.record(end)?;
+            let end = self.writer.journal.record(&mut end)?;
             outbox.commit(transactions, &self.record, last, end).await?;
         } else {
             outbox.publish(&self.record, last).await?;
-            self.append(end).await?;
+            self.append(&mut end).await?;
             self.writer.confirm().await?;
         }
         if let Some(failure) = last.dead_letter {

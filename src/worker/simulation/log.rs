@@ -2,12 +2,13 @@
 //! transactions, and readers that lag.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::{oneshot, watch};
 
 use super::world::{Fate, Gate, Rule, Sim};
-use crate::journal::{Entries, Entry, Error, Log, Receipt};
+use crate::journal::{Entries, Entry, Error, Log, Pass, Receipt, follow_entries};
 
 /// A record, or the mark of a transaction's end, which has an offset and is never read.
 pub(super) struct Rec {
@@ -131,8 +132,12 @@ impl Log for SimLog {
         Box::new(self.read(None, Some(end - 1)))
     }
 
-    fn tail(&self, _: i32, from: i64) -> Box<dyn Entries> {
-        Box::new(self.read(Some(from), None))
+    async fn follow(&self, _: i32, from: i64, pass: Pass) -> Error {
+        follow_entries(self.read(Some(from), None), pass).await
+    }
+
+    fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log> {
+        self
     }
 
     fn max_record_bytes(&self) -> usize {

@@ -127,6 +127,7 @@ impl Process {
             health: Health::default(),
             switches: switches.clone(),
             clock: crate::worker::driver::now_ms,
+            load: crate::kafka::paced::Load::default(),
             step_boundary_durability: without != Some(Rule::StepBoundary),
             max_redeliveries: 1_000,
         };

@@ -38,16 +38,12 @@ enum Planned {
 impl Scope {
     /// The result of every call of a reply, in the order of the calls. Nothing runs if any record was made from another
     /// input.
-    pub(super) async fn calls(
-        &self,
-        calls: Vec<Call>,
-        holds: Vec<Hold>,
-    ) -> Result<Vec<CallResult>, Interrupt> {
+    pub(super) async fn calls(&self, calls: &[Call], holds: Vec<Hold>) -> Result<Vec<CallResult>, Interrupt> {
         self.goes_on()?;
         let mut planned = Vec::with_capacity(calls.len());
-        for (call, hold) in calls.into_iter().zip(holds) {
+        for (call, hold) in calls.iter().zip(holds) {
             let callee = self.frame.callee(&call.name).cloned();
-            let plan = self.plan(Call { position: self.at(&call.position), ..call }, self.keeps())?;
+            let plan = self.plan(Call { position: self.at(&call.position), ..call.clone() }, self.keeps())?;
             planned.push((plan, hold, callee));
         }
         if planned.iter().any(|(plan, ..)| matches!(plan, Planned::Run(..))) {

@@ -18,11 +18,11 @@ pub(super) type Outcome = Result<String, Failure>;
 impl Scope {
     /// Records that a step begins. Confirmed, it is known to be on the log before it runs: what must not run twice
     /// (rule 15), and what must not be taken for another branch's (rule 27).
-    pub(super) async fn start(&self, event: StepEvent, confirmed: bool) -> Result<(), Halt> {
+    pub(super) async fn start(&self, mut event: StepEvent, confirmed: bool) -> Result<(), Halt> {
         if !confirmed {
-            return self.append(event, Weight::Note).await;
+            return self.append(&mut event, Weight::Note).await;
         }
-        self.append(event, Weight::Content).await?;
+        self.append(&mut event, Weight::Content).await?;
         self.steps().writer.confirm_content().await
     }
 
@@ -44,7 +44,7 @@ impl Scope {
         event.status = Some(Status::Error);
         event.error = Some(failure.clone());
         event.cost = cost;
-        self.append(event, Weight::Content).await?;
+        self.append(&mut event, Weight::Content).await?;
         Ok(Err(failure))
     }
 
@@ -55,7 +55,7 @@ impl Scope {
         result: Outcome,
         name: &str,
     ) -> Result<Outcome, Interrupt> {
-        match self.append(end.clone(), Weight::Content).await {
+        match self.append(&mut end, Weight::Content).await {
             Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
                 let failure = Failure::new(
                     code::RESULT_TOO_LARGE,
@@ -66,7 +66,7 @@ impl Scope {
                 end.status = Some(Status::Error);
                 end.output = None;
                 end.error = Some(failure.clone());
-                self.append(end, Weight::Content).await?;
+                self.append(&mut end, Weight::Content).await?;
                 Ok(Err(failure))
             }
             appended => {
@@ -97,13 +97,13 @@ impl Scope {
 
     /// Appends an event. One that is too large goes without its arguments and with the start of its tool's name: the
     /// reply that made the call has both; of a direct call their hash is left, which is what a rerun goes by.
-    pub(super) async fn append(&self, mut event: StepEvent, weight: Weight) -> Result<(), Halt> {
+    pub(super) async fn append(&self, event: &mut StepEvent, weight: Weight) -> Result<(), Halt> {
         let writer = &self.steps().writer;
-        match writer.append(event.clone(), weight).await {
+        match writer.append(event, weight).await {
             Err(Halt::Journal(journal::Error::TooLarge { .. })) => {
                 event.arguments = None;
                 event.arguments_raw = None;
-                event.tool = event.tool.map(|name| name.chars().take(64).collect());
+                event.tool = event.tool.take().map(|name| name.chars().take(64).collect());
                 writer.append(event, weight).await
             }
             other => other,

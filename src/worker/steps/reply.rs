@@ -54,16 +54,18 @@ impl Scope {
                         Err(failure) => engine.fail(failure),
                     }
                     if let Next::Calls(calls) = engine.next() {
-                        holds = self.admit(number, &calls)?;
+                        holds = self.admit(number, calls)?;
                     }
                 }
                 Next::Calls(calls) => {
-                    engine.results(self.calls(calls, std::mem::take(&mut holds)).await?);
+                    let results = self.calls(calls, std::mem::take(&mut holds)).await?;
+                    engine.results(results);
                 }
                 Next::End(Outcome::Completed { output }) => {
+                    let output = output.clone();
                     return Ok(Ok(Finished { output, messages: engine.into_messages() }));
                 }
-                Next::End(Outcome::Failed(failure)) => return Ok(Err(failure)),
+                Next::End(Outcome::Failed(failure)) => return Ok(Err(failure.clone())),
             }
         }
     }
@@ -182,22 +184,23 @@ impl Scope {
         event.started_at_ms = Some(started_at_ms);
         event.latency_ms = Some(elapsed_ms(clock));
         fill_reply(&mut event, &reply);
-        match steps.writer.append(event.clone(), Weight::Content).await {
+        match steps.writer.append(&mut event, Weight::Content).await {
             Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
                 reply = Err(Failure::new(
                     code::RECORD_TOO_LARGE,
                     format!("the model's reply makes an event of {size} bytes; the events topic takes {max}"),
                 ));
                 fill_reply(&mut event, &reply);
-                steps.writer.append(event, Weight::Content).await?;
+                steps.writer.append(&mut event, Weight::Content).await?;
             }
             appended => appended?,
         }
         if let Ok(reply) = &reply {
             hold.spend(Used::reply(reply.usage));
         }
-        if steps.shared.step_boundary_durability {
-            // Tools start only after this (rule 14).
+        let calls = reply.as_ref().is_ok_and(|reply| !reply.calls.is_empty());
+        if calls && steps.shared.step_boundary_durability {
+            // Tools start only after this (rule 14). What an agent's code makes of a last word waits for it itself.
             steps.writer.confirm().await?;
         }
         Ok(reply)

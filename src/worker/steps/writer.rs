@@ -54,7 +54,7 @@ impl Writer {
     }
 
     /// Hands an event over.
-    pub(in crate::worker) async fn append(&self, event: StepEvent, weight: Weight) -> Result<(), Halt> {
+    pub(in crate::worker) async fn append(&self, event: &mut StepEvent, weight: Weight) -> Result<(), Halt> {
         let receipt = self.journal.append(event).await?;
         self.appended().pending.push((weight, receipt.shared()));
         Ok(())

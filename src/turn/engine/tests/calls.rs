@@ -194,7 +194,7 @@ fn a_failed_tool_fails_the_turn_where_the_agent_says_so_and_what_the_model_gets_
                 CallResult { position: Position::call(0, 0), result: Ok("1".into()) },
                 CallResult { position: Position::call(0, 1), result: Err(failure.clone()) },
             ]);
-            let ended = matches!(engine.next(), Next::End(Outcome::Failed(why)) if why == failure);
+            let ended = matches!(engine.next(), Next::End(Outcome::Failed(why)) if *why == failure);
             assert_eq!(ended, ends, "{code} under {what:?}");
         }
     }

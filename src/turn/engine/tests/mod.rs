@@ -110,14 +110,14 @@ fn asks_for(names: &[&str]) -> Reply {
 
 fn calls(engine: &Engine) -> Vec<Call> {
     match engine.next() {
-        Next::Calls(calls) => calls,
+        Next::Calls(calls) => calls.to_vec(),
         other => panic!("expected calls, got {other:?}"),
     }
 }
 
 fn outcome(engine: &Engine) -> Outcome {
     match engine.next() {
-        Next::End(outcome) => outcome,
+        Next::End(outcome) => outcome.clone(),
         other => panic!("expected an end, got {other:?}"),
     }
 }

@@ -198,8 +198,12 @@ impl Log for Lossy {
         self.inner.whole(partition)
     }
 
-    fn tail(&self, partition: i32, from: i64) -> Box<dyn Entries> {
-        self.inner.tail(partition, from)
+    async fn follow(&self, partition: i32, from: i64, pass: Pass) -> journal::Error {
+        self.inner.follow(partition, from, pass).await
+    }
+
+    fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log> {
+        self
     }
 
     fn max_record_bytes(&self) -> usize {

@@ -32,7 +32,7 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::config::{AgentSpec, Config, Topics};
 use crate::journal::memory::MemoryLog;
-use crate::journal::{Entries, Log, Receipt};
+use crate::journal::{Entries, Log, Pass, Receipt};
 use crate::model::{Model, Request};
 use crate::record::read_turn;
 use crate::turn::{Hash, Message, Reply, ReplyCall};
@@ -181,6 +181,7 @@ impl World {
             max_redeliveries: 5,
             step_boundary_durability: self.durable,
             clock: now_ms,
+            load: crate::kafka::paced::Load::default(),
         })
     }
 

@@ -9,7 +9,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::{ClientContext, producer::NoCustomPartitioner};
 use std::sync::mpsc::Sender;
 
-use crate::run::{Result, Run, client};
+use crate::run::{Result, Run, client, median};
 
 const RECORDS: usize = 2_000;
 
@@ -27,9 +27,9 @@ impl ProducerContext<NoCustomPartitioner> for Acknowledged {
     }
 }
 
-/// One record after the other: sent, acknowledged, read back.
-pub fn run(brokers: &str) -> Result<()> {
-    let run = Run::new(brokers, "confirm", 1)?;
+/// One record after the other: how long until it is acknowledged, and until it is read back, in milliseconds: medians.
+pub fn run(brokers: &str) -> Result<(f64, f64)> {
+    let run = Run::new(brokers, "confirm", 1, 1)?;
     let topic = run.topic("events");
     let producer: ThreadedProducer<Acknowledged> = client(brokers)
         .set("enable.idempotence", "true")
@@ -55,14 +55,7 @@ pub fn run(brokers: &str) -> Result<()> {
         read.push(begun.elapsed());
     }
     producer.flush(Duration::from_secs(10))?;
-    for times in [&mut acknowledged, &mut read] {
-        times.sort();
-    }
-    let (acknowledged, read) = (acknowledged[RECORDS / 2], read[RECORDS / 2]);
-    println!(
-        "\na record of 400 bytes, median of {RECORDS}: acknowledged after {acknowledged:?}, read back after {read:?}, \
-         ratio {:.2}",
-        read.as_secs_f64() / acknowledged.as_secs_f64()
-    );
-    Ok(())
+    let ms =
+        |times: Vec<Duration>| median(&times.iter().map(|time| time.as_secs_f64() * 1e3).collect::<Vec<_>>());
+    Ok((ms(acknowledged), ms(read)))
 }

@@ -1,0 +1,167 @@
+//! Who takes part: Turnmill, a bare loop, and programs of `bench/contestants/`.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::message::Message;
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+
+use crate::run::{Result, Run, Settings, Worker, client};
+
+/// How long a contestant may take to stop before it is killed.
+const STOP: Duration = Duration::from_secs(15);
+
+/// What takes the turns of a run and publishes a result for each.
+#[derive(Clone)]
+pub enum Contestant {
+    /// The release binary.
+    Turnmill(Settings),
+    /// A loop that reads a record, writes a result of about the same size, and commits now and then: the limit. Its
+    /// `linger.ms` says how long the client gathers.
+    Bare { linger_ms: &'static str },
+    /// A program in `bench/contestants/`.
+    Other { name: &'static str, env: &'static [(&'static str, &'static str)] },
+}
+
+/// One that runs; killed when it is dropped.
+pub enum Running {
+    Turnmill(Worker),
+    Bare(Arc<AtomicBool>, Option<JoinHandle<std::result::Result<(), String>>>),
+    Other(Child),
+}
+
+impl Contestant {
+    /// Starts it on the topics of a run; it is ready, or about to be.
+    pub fn start(&self, run: &Run) -> Result<Running> {
+        match self {
+            Self::Turnmill(settings) => Ok(Running::Turnmill(run.worker("worker", settings)?)),
+            Self::Bare { linger_ms } => bare(run, linger_ms),
+            Self::Other { name, env } => other(run, name, env),
+        }
+    }
+
+    /// Whether it can take part, or why not: builds it.
+    pub fn prepare(&self) -> std::result::Result<(), String> {
+        let Self::Other { name, .. } = self else { return Ok(()) };
+        let built = Command::new(folder(name).join("prepare")).stdout(Stdio::null()).status();
+        match built {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("bench/contestants/{name}/prepare ended with {status}")),
+            Err(error) => Err(format!("bench/contestants/{name}/prepare cannot be run: {error}")),
+        }
+    }
+}
+
+impl Running {
+    /// Ends it.
+    pub fn stop(mut self) -> Result<()> {
+        match &mut self {
+            Self::Turnmill(worker) => worker.stop()?,
+            Self::Bare(over, thread) => {
+                over.store(true, Ordering::Relaxed);
+                if let Some(thread) = thread.take() {
+                    thread.join().map_err(|_| "the bare loop panicked")??;
+                }
+            }
+            Self::Other(child) => {
+                Command::new("kill").arg(child.id().to_string()).status()?;
+                let by = Instant::now() + STOP;
+                while child.try_wait()?.is_none() && Instant::now() < by {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        match self {
+            Self::Turnmill(_) => {}
+            Self::Bare(over, _) => over.store(true, Ordering::Relaxed),
+            Self::Other(child) => {
+                // Its group: whatever it has started too.
+                let _ = Command::new("kill")
+                    .args(["-9", "--", &format!("-{}", child.id())])
+                    .stderr(Stdio::null())
+                    .status();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("bench/contestants").join(name)
+}
+
+fn other(run: &Run, name: &str, env: &[(&str, &str)]) -> Result<Running> {
+    let state = run.folder().join("state");
+    std::fs::create_dir_all(&state)?;
+    let mut child = Command::new(folder(name).join("run"))
+        .envs(env.iter().copied())
+        .env("KAFKA_BOOTSTRAP_SERVERS", &run.brokers)
+        .env("TURNS_TOPIC", run.topic("turns"))
+        .env("RESULTS_TOPIC", run.topic("results"))
+        .env("GROUP_ID", &run.name)
+        .env("STATE_DIR", &state)
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(run.folder().join("contestant.log"))?)
+        .process_group(0)
+        .spawn()?;
+    let stdout = child.stdout.take().ok_or("no stdout")?;
+    let running = Running::Other(child);
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    if line.trim() != "ready" {
+        let log = std::fs::read_to_string(run.folder().join("contestant.log")).unwrap_or_default();
+        return Err(format!("{name} did not get ready: {line:?}\n{log}").into());
+    }
+    Ok(running)
+}
+
+/// The same acknowledgements as a worker's.
+fn bare(run: &Run, linger_ms: &str) -> Result<Running> {
+    let consumer: BaseConsumer = client(&run.brokers)
+        .set("group.id", &run.name)
+        .set("enable.auto.commit", "false")
+        .set("fetch.queue.backoff.ms", "20")
+        .create()?;
+    let producer: ThreadedProducer<DefaultProducerContext> = client(&run.brokers)
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("linger.ms", linger_ms)
+        .set("queue.buffering.max.messages", "1000000")
+        .create()?;
+    consumer.subscribe(&[&run.topic("turns")])?;
+    let over = Arc::new(AtomicBool::new(false));
+    let (results, stop) = (run.topic("results"), Arc::clone(&over));
+    let thread = std::thread::spawn(move || {
+        let mut since = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let Some(message) = consumer.poll(Duration::from_millis(50)) else { continue };
+            let message = message.map_err(|e| e.to_string())?;
+            // A result has the size of a turn without a script; larger inputs are written back whole.
+            let payload = message.payload().unwrap_or_default();
+            let result = if payload.len() < 1024 { payload.get(..260).unwrap_or(payload) } else { payload };
+            let record = BaseRecord::to(&results).key(message.key().unwrap_or_default()).payload(result);
+            producer.send(record).map_err(|(e, _)| e.to_string())?;
+            since += 1;
+            if since == 2_000 {
+                since = 0;
+                producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())?;
+                consumer.commit_consumer_state(CommitMode::Async).map_err(|e| e.to_string())?;
+            }
+        }
+        producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())
+    });
+    Ok(Running::Bare(over, Some(thread)))
+}

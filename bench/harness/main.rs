@@ -1,0 +1,210 @@
+//! Benchmarks on a real broker, side by side in one run, as ratios. How to run them is in `bench/README.md`.
+//!
+//! | file | measures |
+//! | --- | --- |
+//! | `race` | contestants side by side: bursts, and turns that come steadily |
+//! | `alone` | memory, start-up, a durable step, growth |
+//! | `confirm` | what it costs a bare client to read a record back |
+//! | `recovery` | restore after a crash, with a small log and a large one |
+//! | `contestant` | who takes part |
+//! | `run` | topics and processes of a run |
+//! | `report` | the table, the chart, the raw data |
+
+mod alone;
+mod confirm;
+mod contestant;
+mod race;
+mod recovery;
+mod report;
+mod run;
+
+use std::path::{Path, PathBuf};
+
+use contestant::Contestant;
+use race::{Entrant, Race};
+use report::Report;
+use run::{Result, Settings, Work};
+
+/// Partitions of the topics, where nothing else is said.
+const PARTITIONS: i32 = 8;
+const SESSIONS: usize = 2_000;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let asked = |name: &str| arguments.iter().any(|argument| argument == name);
+    // `cargo test --benches` runs this too, without a broker and without the intent to measure.
+    if !asked("--bench") {
+        return Ok(());
+    }
+    let brokers = std::env::var("KAFKA_BOOTSTRAP_SERVERS").map_err(|_| "set KAFKA_BOOTSTRAP_SERVERS")?;
+    let mut report = Report::default();
+    let begun = std::time::Instant::now();
+    if asked("quick") {
+        quick(&brokers, &mut report)?;
+    }
+    if asked("full") {
+        full(&brokers, &mut report)?;
+    }
+    if asked("recovery") {
+        recovery::run(&brokers, &mut report)?;
+    }
+    println!("\n{}\n{:.0} minutes", report.table(), begun.elapsed().as_secs_f64() / 60.0);
+    if asked("full") {
+        println!("written: {}", folder().display());
+    }
+    Ok(())
+}
+
+const RESTATE: &str = "Restate 1.7";
+const TURNMILL: &str = "Turnmill";
+const BARE: &str = "bare loop";
+
+/// As a user would run it who has much to do: more turns in flight than by default.
+fn busy() -> Contestant {
+    Contestant::Turnmill(Settings { max_in_flight: Some(2_000), ..Settings::default() })
+}
+
+fn turnmill(turns: usize) -> Entrant {
+    Entrant { name: TURNMILL, contestant: busy(), turns }
+}
+
+fn bare(turns: usize) -> Entrant {
+    Entrant { name: BARE, contestant: Contestant::Bare { linger_ms: "0" }, turns }
+}
+
+/// Of the others, those that can take part.
+fn others(report: &mut Report) -> Vec<Entrant> {
+    let other = |name, folder, env, turns| Entrant {
+        name,
+        contestant: Contestant::Other { name: folder, env },
+        turns,
+    };
+    let all = [
+        // As the broker, it does not wait for the disk.
+        other(RESTATE, "restate", &[("CONTESTANT_FSYNC", "off")], 4_000),
+        other("Parallel Consumer 0.5", "parallel-consumer", &[], 20_000),
+        other("DBOS 3.4", "dbos", &[], 800),
+        other("calfkit 0.13", "calfkit", &[], 150),
+    ];
+    println!("preparing the other contestants");
+    let mut able = Vec::new();
+    for entrant in all {
+        match entrant.contestant.prepare() {
+            Ok(()) => able.push(entrant),
+            Err(why) => report.absent(entrant.name, &why),
+        }
+    }
+    able
+}
+
+fn race<'a>(brokers: &'a str, name: &'a str, work: Work, rounds: usize) -> Race<'a> {
+    Race { brokers, name, work, partitions: PARTITIONS, sessions: SESSIONS, rounds }
+}
+
+/// Turnmill beside the bare loop: some minutes.
+fn quick(brokers: &str, report: &mut Report) -> Result<()> {
+    for (name, work, turns) in
+        [("no tools", Work::NOTHING, 30_000), ("three tools", Work::THREE_STEPS, 10_000)]
+    {
+        let rates = race(brokers, name, work, 3).burst(&[turnmill(turns), bare(turns)], report)?;
+        report.ratio(&format!("{}_vs_bare_loop", name.replace(' ', "_")), rates[TURNMILL] / rates[BARE]);
+    }
+    step(brokers, 1, report)
+}
+
+fn step(brokers: &str, rounds: usize, report: &mut Report) -> Result<()> {
+    let bare: Vec<f64> =
+        (0..rounds).map(|_| confirm::run(brokers).map(|(_, read)| read)).collect::<Result<_>>()?;
+    alone::step(brokers, rounds, &bare, report)
+}
+
+/// One part of the whole; one that fails is said and does not keep the others from being measured.
+fn part(report: &mut Report, name: &str, measure: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
+    if let Err(error) = measure(report) {
+        report.absent(name, &error.to_string());
+    }
+    report.write(&folder())
+}
+
+/// Everything.
+fn full(brokers: &str, report: &mut Report) -> Result<()> {
+    let others = others(report);
+    let with = |turns, name: &'static str| {
+        let other = others.iter().find(|entrant| entrant.name == name);
+        other.map(|other| Entrant { name, contestant: other.contestant.clone(), turns })
+    };
+    let plain =
+        |turns| Entrant { name: TURNMILL, contestant: Contestant::Turnmill(Settings::default()), turns };
+
+    part(report, "no tools", |report| {
+        let gathers = Contestant::Bare { linger_ms: "5" };
+        let gathers = Entrant { name: "bare loop, linger 5 ms", contestant: gathers, turns: 60_000 };
+        let mut entrants = vec![turnmill(40_000), bare(40_000), gathers];
+        entrants.extend(with(20_000, "Parallel Consumer 0.5"));
+        let rates = race(brokers, "no tools", Work::NOTHING, 5).burst(&entrants, report)?;
+        report.ratio("no_tools_vs_bare_loop", rates[TURNMILL] / rates[BARE]);
+        Ok(())
+    })?;
+    part(report, "three durable steps", |report| {
+        let mut entrants = vec![turnmill(10_000)];
+        entrants
+            .extend(others.iter().map(|other| Entrant { contestant: other.contestant.clone(), ..*other }));
+        let rates = race(brokers, "three durable steps", Work::THREE_STEPS, 3).burst(&entrants, report)?;
+        if let Some(restate) = rates.get(RESTATE) {
+            report.ratio("three_steps_vs_restate_burst", rates[TURNMILL] / restate);
+        }
+        Ok(())
+    })?;
+    part(report, "three durable steps, steadily", |report| {
+        let mut entrants = vec![plain(0)];
+        entrants.extend(with(0, RESTATE));
+        let steady = race(brokers, "three durable steps, 200 turns/s", Work::THREE_STEPS, 3);
+        let p50s = steady.steady(200, 20, &entrants, report)?;
+        if let Some(restate) = p50s.get(RESTATE) {
+            report.ratio("restate_p50_over_ours_at_200", restate / p50s[TURNMILL]);
+        }
+        Ok(())
+    })?;
+    part(report, "20 busy sessions", |report| {
+        let hot = Race { sessions: 20, ..race(brokers, "20 sessions, 60 ms a turn", Work::SIXTY_MS, 3) };
+        let mut entrants = vec![plain(2_000)];
+        entrants.extend(with(1_000, RESTATE));
+        entrants.extend(with(1_000, "Parallel Consumer 0.5"));
+        let rates = hot.burst(&entrants, report)?;
+        report.ratio("hot_sessions_of_ideal", rates[TURNMILL] / (20.0 / 0.060));
+        Ok(())
+    })?;
+    part(report, "turns in flight", |report| alone::memory(brokers, report))?;
+    part(report, "a durable step", |report| step(brokers, 3, report))?;
+    part(report, "recovery", |report| recovery::run(brokers, report))?;
+    part(report, "start-up", |report| alone::start_up(brokers, 5, report))?;
+    part(report, "three tools side by side", |report| {
+        let together = Work { together: true, ..Work::THREE_STEPS };
+        race(brokers, "three tools side by side", together, 3).burst(&[turnmill(15_000)], report)?;
+        Ok(())
+    })?;
+    for (name, input, turns) in [
+        ("input of 1 KiB", 1 << 10, 20_000),
+        ("input of 64 KiB", 1 << 16, 2_000),
+        ("input of 512 KiB", 1 << 19, 250),
+    ] {
+        part(report, name, |report| {
+            let work = Work { input, ..Work::NOTHING };
+            race(brokers, name, work, 3).burst(&[turnmill(turns), bare(turns)], report)?;
+            Ok(())
+        })?;
+    }
+    part(report, "three tools, by delivery", |report| {
+        let exactly = Contestant::Turnmill(Settings { max_in_flight: Some(2_000), exactly_once: true });
+        let exactly = Entrant { name: "Turnmill, exactly once", contestant: exactly, turns: 10_000 };
+        let by_delivery = race(brokers, "three tools, by delivery", Work::THREE_STEPS, 3);
+        let rates = by_delivery.burst(&[turnmill(10_000), exactly], report)?;
+        report.ratio("exactly_once_over_at_least_once", rates["Turnmill, exactly once"] / rates[TURNMILL]);
+        Ok(())
+    })?;
+    part(report, "growth", |report| alone::growth(brokers, report))
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/results")
+}
