@@ -1,12 +1,10 @@
 //! What is measured of a worker alone: memory of turns in flight, start-up, what a durable step adds, and how the cost of
 //! a turn grows.
 
-use std::time::{Duration, Instant};
-
-use rdkafka::producer::Producer as _;
+use std::time::Instant;
 
 use crate::report::{RATE, Report};
-use crate::run::{Result, Run, Settings, Work, each, median};
+use crate::run::{Result, Run, Settings, Work, each, median, well};
 
 const PARTITIONS: i32 = 8;
 
@@ -38,7 +36,7 @@ pub fn start_up(brokers: &str, rounds: usize, report: &mut Report) -> Result<()>
         let run = Run::new(brokers, "start", PARTITIONS, 1)?.filled(Work::THREE_STEPS, 1)?;
         let (results, begun) = (run.results()?, Instant::now());
         let mut worker = run.worker("worker", &Settings::default())?;
-        each(&results, 1, |_| Ok(()))?;
+        each(&results, 1, well)?;
         took.push(begun.elapsed().as_secs_f64() * 1e3);
         worker.stop()?;
     }
@@ -55,8 +53,7 @@ fn one_by_one(brokers: &str, work: Work, turns: usize) -> Result<f64> {
     for turn in 0..turns + 20 {
         let begun = Instant::now();
         run.send(&producer, work)?;
-        producer.flush(Duration::from_secs(30))?;
-        each(&results, 1, |_| Ok(()))?;
+        each(&results, 1, well)?;
         if turn >= 20 {
             took.push(begun.elapsed().as_secs_f64() * 1e3);
         }

@@ -37,19 +37,23 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let brokers = std::env::var("KAFKA_BOOTSTRAP_SERVERS").map_err(|_| "set KAFKA_BOOTSTRAP_SERVERS")?;
-    let mut report = Report::default();
     let begun = std::time::Instant::now();
+    let mut report = Report::default();
+    if asked("full") {
+        full(&brokers, &mut report, |_| true)?;
+    }
+    if asked("part") {
+        report = Report::read(&folder());
+        full(&brokers, &mut report, asked)?;
+    }
     if asked("quick") {
         quick(&brokers, &mut report)?;
-    }
-    if asked("full") {
-        full(&brokers, &mut report)?;
     }
     if asked("recovery") {
         recovery::run(&brokers, &mut report)?;
     }
     println!("\n{}\n{:.0} minutes", report.table(), begun.elapsed().as_secs_f64() / 60.0);
-    if asked("full") {
+    if asked("full") || asked("part") {
         println!("written: {}", folder().display());
     }
     Ok(())
@@ -118,17 +122,18 @@ fn step(brokers: &str, rounds: usize, report: &mut Report) -> Result<()> {
     alone::step(brokers, rounds, &bare, report)
 }
 
-/// One part of the whole; one that fails is said and does not keep the others from being measured.
-fn part(report: &mut Report, name: &str, measure: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
-    if let Err(error) = measure(report) {
-        report.absent(name, &error.to_string());
-    }
-    report.write(&folder())
-}
-
-/// Everything.
-fn full(brokers: &str, report: &mut Report) -> Result<()> {
+/// Every part that is wanted. One that fails is said, and does not keep the others from being measured.
+fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let others = others(report);
+    let part = |report: &mut Report, name: &str, measure: &dyn Fn(&mut Report) -> Result<()>| {
+        if !wanted(name) {
+            return Ok(());
+        }
+        if let Err(error) = measure(report) {
+            report.absent(name, &error.to_string());
+        }
+        report.write(&folder())
+    };
     let with = |turns, name: &'static str| {
         let other = others.iter().find(|entrant| entrant.name == name);
         other.map(|other| Entrant { name, contestant: other.contestant.clone(), turns })
@@ -136,7 +141,7 @@ fn full(brokers: &str, report: &mut Report) -> Result<()> {
     let plain =
         |turns| Entrant { name: TURNMILL, contestant: Contestant::Turnmill(Settings::default()), turns };
 
-    part(report, "no tools", |report| {
+    part(report, "nothing", &|report| {
         let gathers = Contestant::Bare { linger_ms: "5" };
         let gathers = Entrant { name: "bare loop, linger 5 ms", contestant: gathers, turns: 60_000 };
         let mut entrants = vec![turnmill(40_000), bare(40_000), gathers];
@@ -145,7 +150,7 @@ fn full(brokers: &str, report: &mut Report) -> Result<()> {
         report.ratio("no_tools_vs_bare_loop", rates[TURNMILL] / rates[BARE]);
         Ok(())
     })?;
-    part(report, "three durable steps", |report| {
+    part(report, "burst", &|report| {
         let mut entrants = vec![turnmill(10_000)];
         entrants
             .extend(others.iter().map(|other| Entrant { contestant: other.contestant.clone(), ..*other }));
@@ -155,7 +160,7 @@ fn full(brokers: &str, report: &mut Report) -> Result<()> {
         }
         Ok(())
     })?;
-    part(report, "three durable steps, steadily", |report| {
+    part(report, "steadily", &|report| {
         let mut entrants = vec![plain(0)];
         entrants.extend(with(0, RESTATE));
         let steady = race(brokers, "three durable steps, 200 turns/s", Work::THREE_STEPS, 3);
@@ -165,7 +170,7 @@ fn full(brokers: &str, report: &mut Report) -> Result<()> {
         }
         Ok(())
     })?;
-    part(report, "20 busy sessions", |report| {
+    part(report, "busy", &|report| {
         let hot = Race { sessions: 20, ..race(brokers, "20 sessions, 60 ms a turn", Work::SIXTY_MS, 3) };
         let mut entrants = vec![plain(2_000)];
         entrants.extend(with(1_000, RESTATE));
@@ -174,27 +179,27 @@ fn full(brokers: &str, report: &mut Report) -> Result<()> {
         report.ratio("hot_sessions_of_ideal", rates[TURNMILL] / (20.0 / 0.060));
         Ok(())
     })?;
-    part(report, "turns in flight", |report| alone::memory(brokers, report))?;
-    part(report, "a durable step", |report| step(brokers, 3, report))?;
-    part(report, "recovery", |report| recovery::run(brokers, report))?;
-    part(report, "start-up", |report| alone::start_up(brokers, 5, report))?;
-    part(report, "three tools side by side", |report| {
+    part(report, "flight", &|report| alone::memory(brokers, report))?;
+    part(report, "step", &|report| step(brokers, 3, report))?;
+    part(report, "recovery", &|report| recovery::run(brokers, report))?;
+    part(report, "start-up", &|report| alone::start_up(brokers, 5, report))?;
+    part(report, "side-by-side", &|report| {
         let together = Work { together: true, ..Work::THREE_STEPS };
         race(brokers, "three tools side by side", together, 3).burst(&[turnmill(15_000)], report)?;
         Ok(())
     })?;
-    for (name, input, turns) in [
-        ("input of 1 KiB", 1 << 10, 20_000),
-        ("input of 64 KiB", 1 << 16, 2_000),
-        ("input of 512 KiB", 1 << 19, 250),
-    ] {
-        part(report, name, |report| {
+    part(report, "sizes", &|report| {
+        for (name, input, turns) in [
+            ("input of 1 KiB", 1 << 10, 20_000),
+            ("input of 64 KiB", 1 << 16, 2_000),
+            ("input of 512 KiB", 1 << 19, 250),
+        ] {
             let work = Work { input, ..Work::NOTHING };
             race(brokers, name, work, 3).burst(&[turnmill(turns), bare(turns)], report)?;
-            Ok(())
-        })?;
-    }
-    part(report, "three tools, by delivery", |report| {
+        }
+        Ok(())
+    })?;
+    part(report, "delivery", &|report| {
         let exactly = Contestant::Turnmill(Settings { max_in_flight: Some(2_000), exactly_once: true });
         let exactly = Entrant { name: "Turnmill, exactly once", contestant: exactly, turns: 10_000 };
         let by_delivery = race(brokers, "three tools, by delivery", Work::THREE_STEPS, 3);
@@ -202,7 +207,7 @@ fn full(brokers: &str, report: &mut Report) -> Result<()> {
         report.ratio("exactly_once_over_at_least_once", rates["Turnmill, exactly once"] / rates[TURNMILL]);
         Ok(())
     })?;
-    part(report, "growth", |report| alone::growth(brokers, report))
+    part(report, "growth", &|report| alone::growth(brokers, report))
 }
 
 fn folder() -> PathBuf {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::contestant::Contestant;
 use crate::report::{RATE, Report};
-use crate::run::{Result, Run, Work, each};
+use crate::run::{Result, Run, Work, each, well};
 
 /// Who takes part, and with how many turns: as many as it works off in some seconds.
 pub struct Entrant {
@@ -88,8 +88,7 @@ impl Race<'_> {
         // Some turns one after the other: everything is connected then.
         for _ in 0..20 {
             run.send(&producer, self.work)?;
-            producer.flush(Duration::from_secs(30))?;
-            each(&results, 1, |_| Ok(()))?;
+            each(&results, 1, well)?;
         }
         let count = per_second * seconds;
         let (first, begin) = (run.turns, Instant::now());
@@ -99,11 +98,8 @@ impl Race<'_> {
                 let mut sent = Vec::with_capacity(count);
                 for n in 0..count {
                     let due = begin + Duration::from_secs_f64(n as f64 / per_second as f64);
-                    while let Some(left @ 1..) =
-                        due.checked_duration_since(Instant::now()).map(|d| d.as_micros())
-                    {
-                        producer.poll(Duration::from_micros(u64::try_from(left).unwrap_or(0).min(1_000)));
-                    }
+                    producer.poll(Duration::ZERO);
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     sent.push(Instant::now());
                     run.send(&producer, work).map_err(|e| e.to_string())?;
                 }
@@ -113,6 +109,7 @@ impl Race<'_> {
         });
         let mut came = Vec::with_capacity(count);
         each(&results, count, |message| {
+            well(message)?;
             let result: Value = serde_json::from_slice(message.payload().unwrap_or_default())?;
             let turn = result["turn_id"].as_str().and_then(|id| id.strip_prefix("t-")).ok_or("no turn id")?;
             came.push((turn.parse::<usize>()? - first, Instant::now()));
@@ -127,7 +124,7 @@ impl Race<'_> {
 fn tell(
     workload: &str,
     entrants: &[Entrant],
-    unit: &'static str,
+    unit: &str,
     figures: Vec<Vec<f64>>,
     report: &mut Report,
 ) -> HashMap<&'static str, f64> {

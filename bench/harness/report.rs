@@ -21,17 +21,47 @@ pub struct Report {
 struct Row {
     workload: String,
     contestant: String,
-    unit: &'static str,
+    unit: String,
     figures: Vec<f64>,
 }
 
 impl Report {
-    /// Takes in what a contestant did, and prints it.
-    pub fn row(&mut self, workload: &str, contestant: &str, unit: &'static str, figures: Vec<f64>) -> f64 {
-        let row = Row { workload: workload.into(), contestant: contestant.into(), unit, figures };
+    /// What an earlier run has written into a folder: nothing where there is none.
+    pub fn read(folder: &Path) -> Self {
+        let text = std::fs::read_to_string(folder.join("latest.json")).unwrap_or_default();
+        let whole: Value = serde_json::from_str(&text).unwrap_or_default();
+        let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+        let rows = whole["results"].as_array().into_iter().flatten();
+        Self {
+            rows: (rows)
+                .map(|row| Row {
+                    workload: text(row, "workload"),
+                    contestant: text(row, "contestant"),
+                    unit: text(row, "unit"),
+                    figures: row["rounds"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .filter_map(Value::as_f64)
+                        .collect(),
+                })
+                .collect(),
+            ratios: whole["ratios"].as_object().cloned().unwrap_or_default(),
+            absent: serde_json::from_value(whole["absent"].clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Takes in what a contestant did, instead of what it did in an earlier run, and prints it.
+    pub fn row(&mut self, workload: &str, contestant: &str, unit: &str, figures: Vec<f64>) -> f64 {
+        let row =
+            Row { workload: workload.into(), contestant: contestant.into(), unit: unit.into(), figures };
         println!("  {}", row.line());
         let middle = median(&row.figures);
-        self.rows.push(row);
+        let same = |other: &&mut Row| other.workload == workload && other.contestant == contestant;
+        match self.rows.iter_mut().find(same) {
+            Some(other) => *other = row,
+            None => self.rows.push(row),
+        }
         middle
     }
 

@@ -198,9 +198,6 @@ impl Run {
         let producer = self.producer("5")?;
         for _ in 0..turns {
             self.send(&producer, work)?;
-            if self.turns.is_multiple_of(1_000) {
-                producer.flush(Duration::from_secs(60))?;
-            }
         }
         Ok(producer.flush(Duration::from_secs(60))?)
     }
@@ -269,12 +266,25 @@ impl Run {
         let reader = self.results()?;
         let (mut first, mut last) = (i64::MAX, i64::MIN);
         each(&reader, self.turns, |message| {
+            well(message)?;
             let made = message.timestamp().to_millis().unwrap_or_default();
             (first, last) = (first.min(made), last.max(made));
             Ok(())
         })
         .map_err(|error| format!("{}: {error}", self.name))?;
         Ok((self.turns - 1) as f64 * 1e3 / (last - first).max(1) as f64)
+    }
+}
+
+/// A result says that its turn has ended well.
+///
+/// # Errors
+/// It says something else.
+pub fn well(message: &BorrowedMessage<'_>) -> Result<()> {
+    let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
+    match value.contains("\"status\":\"completed\"") || value.contains("\"status\": \"completed\"") {
+        true => Ok(()),
+        false => Err(format!("a turn has not ended well: {value:.500}").into()),
     }
 }
 

@@ -59,8 +59,11 @@ use status::StatusOut;
 use supervisor::{Limits, OpenTransactions, Points, Supervisor, Transactional};
 use switches::Switches;
 
-/// Records that wait in memory beyond those that run, so that one busy session does not stop the others.
-const MIN_BUFFERED: usize = 4096;
+/// Records that wait in memory for each turn that may run, so that one busy session does not stop the others: the client
+/// fetches one partition after the other, and a few of them do not have all sessions.
+const BUFFERED: usize = 16;
+/// How many of them at least.
+const MIN_BUFFERED: usize = 32_768;
 /// Their keys and values together, in bytes.
 const MAX_BUFFERED_BYTES: usize = 64 << 20;
 /// Records between a partition's watermark and where it reads: what one slow turn can pile up behind it.
@@ -163,7 +166,7 @@ pub(crate) async fn run_on(
     let (consumer, events) = consumer::spawn(consumer::Options {
         client: client::turns_consumer(kafka),
         topic: config.topics.turns.clone(),
-        max_records: max_in_flight.saturating_mul(4).max(MIN_BUFFERED),
+        max_records: max_in_flight.saturating_mul(BUFFERED).max(MIN_BUFFERED),
         max_bytes: MAX_BUFFERED_BYTES,
         max_span: MAX_SPAN,
         max_events: MAX_EVENTS,
