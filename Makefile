@@ -32,7 +32,7 @@ lint:
 function-calling:
 	scripts/function-calling
 
-## Everything that docs/performance.md speaks of, beside other systems: about an hour. See bench/README.md.
+## Everything, beside other systems: half an hour. See bench/README.md.
 bench:
 	scripts/bench full
 

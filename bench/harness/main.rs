@@ -78,17 +78,14 @@ fn bare(turns: usize) -> Entrant {
 
 /// Of the others, those that can take part.
 fn others(report: &mut Report) -> Vec<Entrant> {
-    let other = |name, folder, env, turns| Entrant {
-        name,
-        contestant: Contestant::Other { name: folder, env },
-        turns,
-    };
+    let other =
+        |name, folder, env| Entrant { name, contestant: Contestant::Other { name: folder, env }, turns: 0 };
     let all = [
         // As the broker, it does not wait for the disk.
-        other(RESTATE, "restate", &[("CONTESTANT_FSYNC", "off")], 4_000),
-        other("Parallel Consumer 0.5", "parallel-consumer", &[], 20_000),
-        other("DBOS 3.4", "dbos", &[], 800),
-        other("calfkit 0.13", "calfkit", &[], 150),
+        other(RESTATE, "restate", &[("CONTESTANT_FSYNC", "off")]),
+        other("Parallel Consumer 0.5", "parallel-consumer", &[]),
+        other("DBOS 3.4", "dbos", &[]),
+        other("calfkit 0.13", "calfkit", &[]),
     ];
     println!("preparing the other contestants");
     let mut able = Vec::new();
@@ -151,13 +148,23 @@ fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Re
         Ok(())
     })?;
     part(report, "burst", &|report| {
-        let mut entrants = vec![turnmill(10_000)];
-        entrants
-            .extend(others.iter().map(|other| Entrant { contestant: other.contestant.clone(), ..*other }));
+        let mut entrants = vec![turnmill(20_000)];
+        entrants.extend(with(8_000, RESTATE));
+        entrants.extend(with(20_000, "Parallel Consumer 0.5"));
         let rates = race(brokers, "three durable steps", Work::THREE_STEPS, 3).burst(&entrants, report)?;
         if let Some(restate) = rates.get(RESTATE) {
             report.ratio("three_steps_vs_restate_burst", rates[TURNMILL] / restate);
         }
+        Ok(())
+    })?;
+    part(report, "slow", &|report| {
+        // Those that have a hundredth of the rate, with as many sessions as they work off in some seconds.
+        let few =
+            Race { sessions: 50, ..race(brokers, "three durable steps, 50 sessions", Work::THREE_STEPS, 3) };
+        let mut entrants = vec![plain(10_000)];
+        entrants.extend(with(600, "DBOS 3.4"));
+        entrants.extend(with(300, "calfkit 0.13"));
+        few.burst(&entrants, report)?;
         Ok(())
     })?;
     part(report, "steadily", &|report| {

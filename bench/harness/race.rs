@@ -1,8 +1,9 @@
 //! Contestants side by side: each works off the same turns on topics of its own, in turn, several rounds.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use rdkafka::consumer::BaseConsumer;
 use rdkafka::message::Message as _;
 use rdkafka::producer::Producer as _;
 use serde_json::Value;
@@ -33,7 +34,8 @@ impl Race<'_> {
         Run::new(self.brokers, "race", self.partitions, self.sessions)
     }
 
-    /// How many turns a second each works off that all wait when it starts. The medians, by name.
+    /// How many turns a second each works off that come all at once, from when the first is sent to when the last has its
+    /// result: from the first result on would count what was begun before it. The medians, by name.
     pub fn burst(&self, entrants: &[Entrant], report: &mut Report) -> Result<HashMap<&'static str, f64>> {
         println!("\n{}: over {} sessions on {} partitions", self.name, self.sessions, self.partitions);
         let mut rates: Vec<Vec<f64>> = vec![Vec::new(); entrants.len()];
@@ -41,9 +43,13 @@ impl Race<'_> {
         for round in 0..=self.rounds {
             for (entrant, rates) in entrants.iter().zip(&mut rates) {
                 let turns = if round == 0 { entrant.turns / 4 + 1 } else { entrant.turns };
-                let run = self.run()?.filled(self.work, turns)?;
+                let mut run = self.run()?;
                 let running = entrant.contestant.start(&run)?;
-                let rate = run.rate()?;
+                let results = self.warm(&mut run)?;
+                let begun = now_ms();
+                run.fill(self.work, turns)?;
+                let took = last_result(&results, turns)? - begun;
+                let rate = turns as f64 * 1e3 / took.max(1) as f64;
                 running.stop()?;
                 if round > 0 {
                     rates.push(rate);
@@ -81,15 +87,20 @@ impl Race<'_> {
         Ok(p50s)
     }
 
-    /// In milliseconds. What comes in the first third is not counted.
-    fn latencies(&self, mut run: Run, per_second: usize, seconds: usize) -> Result<Vec<f64>> {
-        let results = run.results()?;
-        let producer = run.producer("0")?;
-        // Some turns one after the other: everything is connected then.
+    /// Some turns one after the other: everything is connected then. Returns a reader of the results after those.
+    fn warm(&self, run: &mut Run) -> Result<BaseConsumer> {
+        let (results, producer) = (run.results()?, run.producer("0")?);
         for _ in 0..20 {
             run.send(&producer, self.work)?;
             each(&results, 1, well)?;
         }
+        Ok(results)
+    }
+
+    /// In milliseconds. What comes in the first third is not counted.
+    fn latencies(&self, mut run: Run, per_second: usize, seconds: usize) -> Result<Vec<f64>> {
+        let results = self.warm(&mut run)?;
+        let producer = run.producer("0")?;
         let count = per_second * seconds;
         let (first, begin) = (run.turns, Instant::now());
         let sender = std::thread::spawn({
@@ -119,6 +130,21 @@ impl Race<'_> {
         let counted = came.into_iter().filter(|(turn, _)| *turn >= count / 3);
         Ok(counted.map(|(turn, at)| at.duration_since(sent[turn]).as_secs_f64() * 1e3).collect())
     }
+}
+
+/// When the last of so many results was made, in milliseconds since 1970 UTC.
+fn last_result(results: &BaseConsumer, count: usize) -> Result<i64> {
+    let mut last = 0;
+    each(results, count, |message| {
+        last = last.max(message.timestamp().to_millis().unwrap_or_default());
+        well(message)
+    })?;
+    Ok(last)
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn tell(

@@ -321,6 +321,12 @@ impl Run {
                 given_up.input_offset = Some(self.record.offset);
                 given_up.status = Some(Status::Ok);
                 self.append(&mut given_up).await?;
+                // The next claim of the partition, here or elsewhere, is to come after what has been written (rule 21).
+                tokio::select! {
+                    biased;
+                    settled = self.writer.settle() => settled?,
+                    () = self.stop.now.cancelled() => {}
+                }
                 Ok(Done::Stopped)
             }
             Conducted::Ended(answer) => self.answer(answer, steps.used().into()).await,

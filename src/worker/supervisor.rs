@@ -362,9 +362,20 @@ impl Supervisor {
                 self.consumer.send(Command::Ready { partition, epoch });
             }
             Err(why @ journal::Error::Foreign { .. }) => return Err(Error::Foreign { partition, why }),
-            Err(why) => self.over(partition, epoch, &why),
+            Err(why) => {
+                // Claims go through a producer that turns may never use.
+                self.check_producers()?;
+                self.over(partition, epoch, &why);
+            }
         }
         Ok(())
+    }
+
+    /// # Errors
+    /// One can never send again (rule 24).
+    fn check_producers(&self) -> Result<(), Error> {
+        let fatal = self.log.fatal().or_else(|| self.shared.outbox.fatal());
+        fatal.map_or(Ok(()), |fatal| Err(Error::Producer(fatal)))
     }
 
     /// Whether events may be lost of the record's turn. They come in order: from the first that is later on, none is.
@@ -493,9 +504,7 @@ impl Supervisor {
             Ok(_) => return Ok(()),
             Err(halt) => halt,
         };
-        if let Some(fatal) = self.log.fatal().or_else(|| self.shared.outbox.fatal()) {
-            return Err(Error::Producer(fatal));
-        }
+        self.check_producers()?;
         match &halt {
             // Only where the partition is given up anyway.
             Halt::GivenUp => Ok(()),

@@ -14,13 +14,16 @@ impl Run {
         let mut event = self.event(EventType::TurnOutput);
         event.usage = Some(usage);
         fill_answer(&mut event, &answer);
-        if let Err(Halt::Journal(journal::Error::TooLarge { size, max })) = self.append(&mut event).await {
-            answer = Err(Failure::new(
-                code::RECORD_TOO_LARGE,
-                format!("the answer makes an event of {size} bytes; the events topic takes {max}"),
-            ));
-            fill_answer(&mut event, &answer);
-            self.append(&mut event).await?;
+        match self.append(&mut event).await {
+            Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
+                answer = Err(Failure::new(
+                    code::RECORD_TOO_LARGE,
+                    format!("the answer makes an event of {size} bytes; the events topic takes {max}"),
+                ));
+                fill_answer(&mut event, &answer);
+                self.append(&mut event).await?;
+            }
+            appended => appended?,
         }
         self.publish(answer, usage).await
     }

@@ -55,8 +55,12 @@ impl Scope {
         result: Outcome,
         name: &str,
     ) -> Result<Outcome, Interrupt> {
+        let StepEvent { tool, arguments, arguments_raw, .. } = &end;
+        let asked = (tool.clone(), arguments.clone(), arguments_raw.clone());
         match self.append(&mut end, Weight::Content).await {
             Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
+                // They may fit without the output.
+                (end.tool, end.arguments, end.arguments_raw) = asked;
                 let failure = Failure::new(
                     code::RESULT_TOO_LARGE,
                     format!(
