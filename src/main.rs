@@ -1,7 +1,6 @@
 //! The stock program: every command, and no tools of its own.
 
-/// A worker allocates on one thread and frees on another all the time, which this does in less than two thirds of the time
-/// that the system's takes.
+/// A worker allocates on one thread and frees on another all the time, which the system's allocator is slow at.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
