@@ -91,7 +91,9 @@ impl Log for KafkaLog {
     }
 
     fn fatal(&self) -> Option<String> {
-        self.shared.producers.fatal()
+        let Shared { producers, tails, .. } = &*self.shared;
+        let ended = || tails.has_ended().then(|| "the thread that reads the events on has ended".to_owned());
+        producers.fatal().or_else(ended)
     }
 }
 

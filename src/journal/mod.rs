@@ -119,7 +119,7 @@ pub(crate) trait Log: Send + Sync + 'static {
     /// The log, for the appends of one turn: what they are handed over through is chosen once.
     fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log>;
 
-    /// Why nothing can ever be appended again, if that is so.
+    /// Why nothing can ever be appended again, or read on, if that is so.
     fn fatal(&self) -> Option<String> {
         None
     }

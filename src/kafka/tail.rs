@@ -67,6 +67,11 @@ impl Tails {
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
+    /// Whether the thread has ended, which it does by itself only where it panicked: nothing is read on any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
+    }
+
     /// Reads a partition from `from` on, until what is returned is dropped, or says why it is over. A tail that was open
     /// for the same partition ends.
     pub(crate) fn open(&self, partition: i32, from: i64, visit: Visit) -> oneshot::Receiver<String> {

@@ -46,9 +46,9 @@ pub(crate) enum Error {
     /// The events topic belongs to somebody else.
     #[error("refused: partition {partition}: {why}")]
     Foreign { partition: i32, why: journal::Error },
-    /// A producer can never go on (rule 24).
-    #[error("a producer met a fatal error: {0}")]
-    Producer(String),
+    /// A client of the brokers can never go on (rule 24).
+    #[error("a client met a fatal error: {0}")]
+    Client(String),
     /// Something that a turn needs failed. Nothing is lost: what was not finished comes again.
     #[error("turn {turn} of session {session} (partition {partition}, offset {offset}): {why}")]
     Turn { session: SessionId, turn: TurnId, partition: i32, offset: i64, why: String },
@@ -228,7 +228,7 @@ impl Supervisor {
                     Err(error) => Err(error.into()),
                 },
                 Some(over) = self.tails.join_next() => {
-                    over.map_err(Error::from).map(|(partition, epoch, why)| self.over(partition, epoch, &why))
+                    over.map_err(Error::from).and_then(|over| self.tail_ended(over))
                 }
                 () = at(give_up) => {
                     self.give_up();
@@ -274,7 +274,7 @@ impl Supervisor {
                 }
                 // What still waits for a confirmation depends on the tails.
                 Some(over) = self.tails.join_next() => {
-                    over.map_err(Error::from).map(|(partition, epoch, why)| self.over(partition, epoch, &why))
+                    over.map_err(Error::from).and_then(|over| self.tail_ended(over))
                 }
                 () = at(give_up) => {
                     self.give_up();
@@ -364,7 +364,7 @@ impl Supervisor {
             Err(why @ journal::Error::Foreign { .. }) => return Err(Error::Foreign { partition, why }),
             Err(why) => {
                 // Claims go through a producer that turns may never use.
-                self.check_producers()?;
+                self.check_log()?;
                 self.over(partition, epoch, &why);
             }
         }
@@ -372,10 +372,10 @@ impl Supervisor {
     }
 
     /// # Errors
-    /// One can never send again (rule 24).
-    fn check_producers(&self) -> Result<(), Error> {
+    /// A producer can never send again (rule 24), or nothing can be read on.
+    fn check_log(&self) -> Result<(), Error> {
         let fatal = self.log.fatal().or_else(|| self.shared.outbox.fatal());
-        fatal.map_or(Ok(()), |fatal| Err(Error::Producer(fatal)))
+        fatal.map_or(Ok(()), |fatal| Err(Error::Client(fatal)))
     }
 
     /// Whether events may be lost of the record's turn. They come in order: from the first that is later on, none is.
@@ -504,7 +504,7 @@ impl Supervisor {
             Ok(_) => return Ok(()),
             Err(halt) => halt,
         };
-        self.check_producers()?;
+        self.check_log()?;
         match &halt {
             // Only where the partition is given up anyway.
             Halt::GivenUp => Ok(()),
@@ -521,6 +521,13 @@ impl Supervisor {
                 Ok(())
             }
         }
+    }
+
+    /// A tail is over, and with it the partition's journal.
+    fn tail_ended(&mut self, (partition, epoch, why): (i32, u64, journal::Error)) -> Result<(), Error> {
+        self.check_log()?;
+        self.over(partition, epoch, &why);
+        Ok(())
     }
 
     /// The partition's journal is over: its turns stop, and once none runs it is taken over again (rule 11).
