@@ -15,6 +15,8 @@ use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedPr
 
 use crate::run::{Result, Run, Settings, Worker, client};
 
+/// How long a contestant may take until it is ready.
+const START: Duration = Duration::from_secs(120);
 /// How long a contestant may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(15);
 
@@ -119,8 +121,12 @@ fn other(run: &Run, name: &str, env: &[(&str, &str)]) -> Result<Running> {
         .spawn()?;
     let stdout = child.stdout.take().ok_or("no stdout")?;
     let running = Running::Other(child);
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
+    let (said, line) = std::sync::mpsc::channel();
+    // To its end: who writes to a pipe that nobody reads is killed.
+    std::thread::spawn(move || {
+        BufReader::new(stdout).lines().map_while(std::io::Result::ok).for_each(|line| drop(said.send(line)));
+    });
+    let line = line.recv_timeout(START).unwrap_or_default();
     if line.trim() != "ready" {
         let log = std::fs::read_to_string(run.folder().join("contestant.log")).unwrap_or_default();
         return Err(format!("{name} did not get ready: {line:?}\n{log}").into());

@@ -39,18 +39,16 @@ fn main() -> Result<()> {
     let brokers = std::env::var("KAFKA_BOOTSTRAP_SERVERS").map_err(|_| "set KAFKA_BOOTSTRAP_SERVERS")?;
     let begun = std::time::Instant::now();
     let mut report = Report::default();
-    if asked("full") {
-        full(&brokers, &mut report, |_| true)?;
-    }
-    if asked("part") {
-        report = Report::read(&folder());
-        full(&brokers, &mut report, asked)?;
-    }
-    if asked("quick") {
-        quick(&brokers, &mut report)?;
-    }
-    if asked("recovery") {
-        recovery::run(&brokers, &mut report)?;
+    // The first one says what is to be done; of a part, the others say which.
+    match arguments.iter().skip(1).find(|argument| !argument.starts_with('-')).map(String::as_str) {
+        Some("full") => full(&brokers, &mut report, |_| true)?,
+        Some("part") => {
+            report = Report::read(&folder());
+            full(&brokers, &mut report, asked)?;
+        }
+        Some("quick") => quick(&brokers, &mut report)?,
+        Some("recovery") => recovery::run(&brokers, &mut report)?,
+        other => return Err(format!("full, part NAME .., quick or recovery; not {other:?}").into()),
     }
     println!("\n{}\n{:.0} minutes", report.table(), begun.elapsed().as_secs_f64() / 60.0);
     if asked("full") || asked("part") {
