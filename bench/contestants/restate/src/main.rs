@@ -1,7 +1,7 @@
 //! A turn worker on Restate: the server consumes the turns by its Kafka ingress and calls this
 //! handler, which runs each turn's steps as journaled `ctx.run`s and then publishes the result.
 //! `Session` is a Virtual Object keyed by the record's key, so the turns of a session run one
-//! after another, in order; `Turns` is a plain service, without that order.
+//! after another, in order.
 //!
 //! Durability: Restate acknowledges a record, and each step, when its log server has appended it to
 //! its RocksDB with an fsync of the WAL per batch, its default (see `run` for the switch). The
@@ -46,21 +46,6 @@ struct Session(Worker);
 impl Session {
     #[handler]
     async fn turn(&self, ctx: ObjectContext<'_>, turn: Json<Turn>) -> HandlerResult<()> {
-        let turn = turn.into_inner();
-        for work in turn.steps()? {
-            ctx.run(move || echo("a", work)).name("echo").await?;
-        }
-        self.0.publish(turn).await
-    }
-}
-
-#[derive(Clone)]
-struct Turns(Worker);
-
-#[restate_sdk::service]
-impl Turns {
-    #[handler]
-    async fn turn(&self, ctx: Context<'_>, turn: Json<Turn>) -> HandlerResult<()> {
         let turn = turn.into_inner();
         for work in turn.steps()? {
             ctx.run(move || echo("a", work)).name("echo").await?;
@@ -119,7 +104,7 @@ async fn main() {
         .create()
         .unwrap();
     let worker = Worker { producer: producer.clone(), results: var("RESULTS_TOPIC") };
-    let endpoint = Endpoint::builder().bind(Session(worker.clone())).bind(Turns(worker)).build();
+    let endpoint = Endpoint::builder().bind(Session(worker)).build();
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("listening {}", listener.local_addr().unwrap());
