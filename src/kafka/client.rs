@@ -390,6 +390,19 @@ mod tests {
     }
 
     #[test]
+    fn records_go_together_unless_the_user_says_how_long_they_wait() {
+        let linger = |kafka: &Kafka| {
+            let together = together(kafka, &step_producer(kafka));
+            together.map(|config| config.get("linger.ms").map(ToOwned::to_owned))
+        };
+        assert_eq!(step_producer(&Kafka::default()).get("linger.ms"), Some("0"));
+        assert_eq!(linger(&Kafka::default()), Some(Some(TOGETHER.into())));
+        for name in ["linger.ms", "queue.buffering.max.ms"] {
+            assert_eq!(linger(&kafka(&[(name, "1")])), None);
+        }
+    }
+
+    #[test]
     fn the_size_of_a_record_is_the_clients() {
         assert_eq!(max_record_bytes(&Kafka::default()), 1_000_000);
         assert_eq!(max_record_bytes(&kafka(&[("message.max.bytes", "5000000")])), 5_000_000);

@@ -205,3 +205,48 @@ impl Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+
+    use super::*;
+    use crate::config::{Kafka, Topics};
+    use crate::kafka::client;
+    use crate::kafka::embedded::Embedded;
+
+    fn with_a_record() -> (Embedded, Tails) {
+        let topics = Topics::default();
+        let broker = Embedded::start(&topics, 1).unwrap();
+        let kafka = Kafka { brokers: broker.bootstrap_servers().into(), ..Kafka::default() };
+        let producer: BaseProducer = client::producer(&kafka).create().unwrap();
+        producer.send(BaseRecord::to(&topics.events).partition(0).key("key").payload("value")).unwrap();
+        producer.flush(Duration::from_secs(10)).unwrap();
+        let tails = Tails::start(&client::tail(&kafka), &topics.events).unwrap();
+        (broker, tails)
+    }
+
+    #[tokio::test]
+    async fn a_tail_hands_records_over_until_it_is_told_that_it_is_enough() {
+        let (_broker, tails) = with_a_record();
+        let (seen, mut saw) = tokio::sync::mpsc::unbounded_channel();
+        let visit = move |offset, key: &[u8], value: &[u8]| {
+            seen.send((offset, key.to_vec(), value.to_vec())).is_err()
+        };
+        assert!(tails.open(0, 0, Box::new(visit)).await.is_err(), "nothing to say");
+        assert_eq!(saw.recv().await, Some((0, b"key".to_vec(), b"value".to_vec())));
+        assert!(!tails.has_ended());
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_panics_is_known_to_have_ended() {
+        let (_broker, tails) = with_a_record();
+        let over = tails.open(0, 0, Box::new(|_, _, _| panic!("as a test wants it"))).await;
+        assert!(over.is_err());
+        // What it held was dropped just before.
+        while !tails.has_ended() {
+            tokio::task::yield_now().await;
+        }
+        assert!(tails.open(0, 0, Box::new(|_, _, _| true)).await.is_err());
+    }
+}
