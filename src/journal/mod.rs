@@ -7,7 +7,8 @@
 //! | this one | `Log`, and `Journal`, the writer of one partition |
 //! | `restore` | taking a partition over: claim, read, merge |
 //! | `live` | a claimed partition while it is ours: what is confirmed |
-//! | `claims` | which events count |
+//! | `claims` | which events count: fences and claims |
+//! | `contents` | which events count: what they were made from |
 //! | `point` | where a restore begins |
 //! | `table` | events merged per turn and position: what a rerun reads |
 //! | `peek` | what a record is, from its key |
@@ -15,6 +16,7 @@
 //! | `memory` | a log in memory, for tests without a broker |
 
 mod claims;
+mod contents;
 mod kafka;
 mod live;
 pub(crate) mod memory;
@@ -23,6 +25,7 @@ mod point;
 mod restore;
 mod table;
 
+pub(crate) use contents::Contents;
 pub(crate) use kafka::KafkaLog;
 pub(crate) use restore::{Member, Restored, TakeOver, restore};
 pub(crate) use table::{Content, End, Table, TurnLog, shown};

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::Contents;
 use crate::record::{EventType, ResultUsage, StepEvent, TurnStatus};
 use crate::turn::{Failure, Hash, Position, Recorded, Reply, SessionId, TurnId, Used};
 
@@ -53,6 +54,8 @@ pub(crate) struct TurnLog {
     pub first_offset: Option<i64>,
     /// What the turn answers.
     pub output: Option<Output>,
+    /// How many records there are that later ones may be made from.
+    pub contents: Contents,
 }
 
 /// A turn that has ended.
@@ -200,6 +203,9 @@ impl TurnLog {
     }
 
     fn apply(&mut self, event: StepEvent) {
+        if !self.contents.admit(&event) {
+            return;
+        }
         match event.kind {
             EventType::TurnStart => {
                 let attempt = event.attempt.unwrap_or(1);
@@ -236,11 +242,7 @@ impl TurnLog {
         if let Some(Recorded::Done { .. }) = self.steps.get(&position) {
             return;
         }
-        let is_start = match event.kind {
-            EventType::ToolStart => true,
-            EventType::Step => event.status.is_none(),
-            _ => false,
-        };
+        let is_start = !event.is_content();
         if is_start {
             if let Some(began) = event.started_at_ms {
                 self.began_at.entry(position.clone()).or_insert(began);

@@ -193,6 +193,11 @@ pub struct StepEvent {
     /// The offset of the turn's record; on `turn:start` and `turn:end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_offset: Option<i64>,
+    /// How many records of the turn that count, its starts, replies and results, had been written when this was: with
+    /// fewer before it on the log it lacks what it was made from, and does not count. On what is made from all of
+    /// them: replies and `turn:output`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_from: Option<u32>,
     /// How the turn ended; on `turn:output` and `turn:end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_status: Option<TurnStatus>,
@@ -233,8 +238,19 @@ impl StepEvent {
             effect: None,
             usage: None,
             input_offset: None,
+            made_from: None,
             turn_status: None,
             claim: None,
+        }
+    }
+
+    /// Whether later records of the turn may be made from it: a start of the turn, a reply, a result.
+    pub(crate) fn is_content(&self) -> bool {
+        match self.kind {
+            EventType::TurnStart => self.status.is_none(),
+            EventType::ModelReply | EventType::ToolResult => true,
+            EventType::Step => self.status.is_some(),
+            EventType::Claim | EventType::ToolStart | EventType::TurnOutput | EventType::TurnEnd => false,
         }
     }
 

@@ -148,7 +148,7 @@ pub(super) async fn run(
     let Job { record, identity, turn, .. } = job;
     let mut run = Run {
         shared: Arc::clone(shared),
-        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), log.first_offset)),
+        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), &log)),
         transactions: to.transactions,
         stop: stop.clone(),
         has_steps: log.has_steps(),
@@ -219,7 +219,7 @@ pub(super) async fn refuse(
     let agent = job.turn.ok().map(|turn| turn.agent.chars().take(64).collect());
     let run = Run {
         shared: Arc::clone(shared),
-        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), None)),
+        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), &TurnLog::default())),
         transactions: to.transactions,
         stop: stop.clone(),
         has_steps,

@@ -3,25 +3,24 @@
 use super::*;
 
 impl Run {
-    /// Records what the turn answers once everything that it was made from is on the log, then publishes it.
+    /// Records what the turn answers, then publishes it.
     pub(super) async fn answer(
         self,
         answer: Result<String, Failure>,
         usage: ResultUsage,
     ) -> Result<Done, Halt> {
-        self.writer.settle().await?;
         let mut answer = answer;
         let mut event = self.event(EventType::TurnOutput);
         event.usage = Some(usage);
         fill_answer(&mut event, &answer);
-        match self.append(&mut event).await {
+        match self.writer.append_made(&mut event).await {
             Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
                 answer = Err(Failure::new(
                     code::RECORD_TOO_LARGE,
                     format!("the answer makes an event of {size} bytes; the events topic takes {max}"),
                 ));
                 fill_answer(&mut event, &answer);
-                self.append(&mut event).await?;
+                self.writer.append_made(&mut event).await?;
             }
             appended => appended?,
         }

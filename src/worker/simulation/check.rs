@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::log::Of;
 use super::world::World;
+use crate::journal::Contents;
 use crate::record::{EventType, StepEvent};
 
 /// # Errors
@@ -17,7 +18,7 @@ pub(super) fn whole(world: &World) -> Result<(), String> {
     results(world, &accepted)
 }
 
-/// The events that count, by the letter of rules 2 and 26, with all claims known.
+/// The events that count, by the letter of rules 2, 13 and 26, with all claims known.
 pub(super) fn accepted(world: &World) -> Vec<(usize, StepEvent)> {
     let records = world.events.records.iter().enumerate();
     let claims: BTreeSet<i64> = records
@@ -34,7 +35,9 @@ pub(super) fn accepted(world: &World) -> Vec<(usize, StepEvent)> {
         let between = claims.range(fence + 1..offset as i64).next().is_some();
         (record.of == Of::Committed || !between).then_some((offset, event))
     };
-    records.filter_map(counts).collect()
+    let mut contents: HashMap<String, Contents> = HashMap::new();
+    let whole = |(_, event): &(usize, StepEvent)| contents.entry(name(event)).or_default().admit(event);
+    records.filter_map(counts).filter(whole).collect()
 }
 
 fn name(event: &StepEvent) -> String {
@@ -54,12 +57,7 @@ fn contents(accepted: &[(usize, StepEvent)]) -> Result<(), String> {
             let kind = event.kind.as_str();
             return Err(format!("{key} has a content at {first}, and a {kind} follows at {offset}"));
         }
-        let is_start = match event.kind {
-            EventType::ToolStart => true,
-            EventType::Step => event.status.is_none(),
-            _ => false,
-        };
-        if !is_start {
+        if event.is_content() {
             contents.insert(key, *offset);
         }
     }

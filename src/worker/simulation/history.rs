@@ -70,7 +70,7 @@ enum Next {
     Poll(usize),
     Continue(usize),
     Release(usize),
-    Land(usize),
+    Land(usize, usize),
     Acknowledge(usize),
     Read(usize),
     Commit(usize),
@@ -209,8 +209,8 @@ impl History {
         let runs = |id: usize| self.processes.iter().any(|process| process.id == id && !process.stopped);
         // What a process sent before it stopped or died lands all the same.
         for (id, client) in &world.clients {
-            if !client.appends.is_empty() {
-                all.push((if runs(*id) { 8 } else { 1 }, Next::Land(*id)));
+            for (through, _) in client.appends.iter().enumerate().filter(|(_, appends)| !appends.is_empty()) {
+                all.push((if runs(*id) { 8 } else { 1 }, Next::Land(*id, through)));
             }
         }
         for (index, waiting) in world.waiting.iter().enumerate() {
@@ -255,7 +255,7 @@ impl History {
             }
             Next::Continue(index) => self.processes[index].stopped = false,
             Next::Release(index) => self.release(index),
-            Next::Land(id) => self.land(id),
+            Next::Land(id, through) => self.land(id, through),
             Next::Acknowledge(index) => {
                 let world = &mut *self.sim.lock();
                 let process = world.acks[index].process;
@@ -331,14 +331,14 @@ impl History {
         let _ = waiting.tell.send(fate);
     }
 
-    /// Some of what a process has sent arrives, in order.
-    fn land(&mut self, id: usize) {
+    /// Some of what a process has sent through a producer arrives, in order.
+    fn land(&mut self, id: usize, through: usize) {
         let world = &mut *self.sim.lock();
-        let waiting = world.clients[&id].appends.len();
+        let waiting = world.clients[&id].appends[through].len();
         let count = if world.rng.once_in(3) { 1 + world.rng.below(waiting) } else { waiting };
         for _ in 0..count {
-            let Some(append) = world.clients.get_mut(&id).and_then(|client| client.appends.pop_front())
-            else {
+            let client = world.clients.get_mut(&id);
+            let Some(append) = client.and_then(|client| client.appends[through].pop_front()) else {
                 return;
             };
             let fails = self.faults > 0 && world.rng.once_in(60);

@@ -9,6 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::world::{Fate, Gate, Rule, Sim};
 use crate::journal::{Entries, Entry, Error, Log, Pass, Receipt, follow_entries};
+use crate::record::StepEvent;
 
 /// A record, or the mark of a transaction's end, which has an offset and is never read.
 pub(super) struct Rec {
@@ -89,16 +90,20 @@ pub(super) struct Ack {
     pub ack: oneshot::Sender<Result<i64, Error>>,
 }
 
+/// Claims go through the first; a turn's events through either.
+const PRODUCERS: usize = 2;
+
 /// What a process has on its way to the partition, and how far it has read.
 pub(super) struct Client {
-    pub appends: VecDeque<Append>,
+    /// Of each of its producers: only what went through the same one lands in order.
+    pub appends: [VecDeque<Append>; PRODUCERS],
     /// Its tail has everything below.
     pub seen: watch::Sender<usize>,
 }
 
 impl Default for Client {
     fn default() -> Self {
-        Self { appends: VecDeque::new(), seen: watch::Sender::new(0) }
+        Self { appends: Default::default(), seen: watch::Sender::new(0) }
     }
 }
 
@@ -106,15 +111,23 @@ impl Default for Client {
 pub(super) struct SimLog {
     pub sim: Sim,
     pub process: usize,
+    /// The producer that appends go through.
+    pub through: usize,
 }
 
 #[async_trait]
 impl Log for SimLog {
-    async fn append(&self, _: i32, key: String, value: Vec<u8>) -> Result<Receipt, Error> {
+    async fn append(&self, _: i32, key: String, mut value: Vec<u8>) -> Result<Receipt, Error> {
         let (ack, acknowledged) = oneshot::channel();
         let mut world = self.sim.lock();
+        if world.without == Some(Rule::MadeFrom)
+            && let Ok(mut event) = serde_json::from_slice::<StepEvent>(&value)
+        {
+            event.made_from = None;
+            value = serde_json::to_vec(&event).unwrap();
+        }
         if let Some(client) = world.clients.get_mut(&self.process) {
-            client.appends.push_back(Append { key, value, ack });
+            client.appends[self.through].push_back(Append { key, value, ack });
         }
         Ok(Box::pin(async move { acknowledged.await.unwrap_or_else(|_| Err(gone())) }))
     }
@@ -137,7 +150,8 @@ impl Log for SimLog {
     }
 
     fn for_a_turn(self: Arc<Self>) -> Arc<dyn Log> {
-        self
+        let through = self.sim.lock().rng.below(PRODUCERS);
+        Arc::new(Self { sim: self.sim.clone(), process: self.process, through })
     }
 
     fn max_record_bytes(&self) -> usize {

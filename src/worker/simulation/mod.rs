@@ -77,10 +77,11 @@ fn takeovers_exactly_once() {
 }
 
 /// The rules, and the mode that each is left out in.
-const RULES: [(Rule, bool); 9] = [
+const RULES: [(Rule, bool); 10] = [
     (Rule::FenceInKey, false),
     (Rule::UniqueClaim, false),
     (Rule::Floor, false),
+    (Rule::MadeFrom, false),
     (Rule::Confirmation, false),
     (Rule::StepBoundary, false),
     (Rule::FinishedTurns, false),

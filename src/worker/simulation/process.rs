@@ -145,7 +145,7 @@ impl Process {
             Arc::new(shared),
             Limits { max_in_flight: 8, drain_timeout: DRAIN },
             handle,
-            Arc::new(SimLog { sim: sim.clone(), process: id }),
+            Arc::new(SimLog { sim: sim.clone(), process: id, through: 0 }),
             member,
             Arc::clone(&points),
             transactional,

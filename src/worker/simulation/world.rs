@@ -19,6 +19,8 @@ pub(super) enum Rule {
     UniqueClaim,
     /// The commit's metadata has the highest claim before R (rule 8).
     Floor,
+    /// What is made from something that never came to the log does not count (rule 13).
+    MadeFrom,
     /// A step is confirmed by reading it back, not by its acknowledgement (rule 12).
     Confirmation,
     /// Nothing that was told is acted upon before it is confirmed (rules 14 and 27).

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use super::activity::UNLIMITED;
 use super::call::price;
 use super::scope::Scope;
-use super::{Again, Hold, Interrupt, Weight, changed};
+use super::{Again, Hold, Interrupt, changed};
 use crate::agent::Finished;
 use crate::journal::{self, Content};
 use crate::metrics::metrics;
@@ -133,8 +133,8 @@ impl Scope {
         Err(Interrupt::Turn(failure))
     }
 
-    /// Asks the model, and records what it says before anything depends on it. While it thinks, what was
-    /// appended before is acknowledged: a reply is never on the log without the results it was made from (rule 13).
+    /// Asks the model, and records what it says before anything depends on it. A reply that is on the log without the
+    /// results that it was made from does not count (rule 13).
     async fn ask(
         &self,
         position: &Position,
@@ -159,16 +159,14 @@ impl Scope {
         };
         let (started_at_ms, clock) = ((steps.shared.clock)(), Instant::now());
         let asked = AssertUnwindSafe(frame.bound.model.complete(request)).catch_unwind();
-        let both = async { tokio::join!(asked, steps.writer.settle()) };
-        let (reply, settled) = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            both = both => both,
+            reply = asked => reply,
             why = frame.is_cut_short() => {
                 measure(agent, clock, "cut_short");
                 return Err(why);
             }
         };
-        settled?;
         let mut reply = reply.unwrap_or_else(|_| {
             Err(Failure::new(code::MODEL_ERROR, "the model failed unexpectedly (it panicked)"))
         });
@@ -184,14 +182,18 @@ impl Scope {
         event.started_at_ms = Some(started_at_ms);
         event.latency_ms = Some(elapsed_ms(clock));
         fill_reply(&mut event, &reply);
-        match steps.writer.append(&mut event, Weight::Content).await {
+        if !steps.shared.step_boundary_durability {
+            // Its tools start without knowing that it counts: at least everything that it was made from is there.
+            steps.writer.settle().await?;
+        }
+        match steps.writer.append_made(&mut event).await {
             Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
                 reply = Err(Failure::new(
                     code::RECORD_TOO_LARGE,
                     format!("the model's reply makes an event of {size} bytes; the events topic takes {max}"),
                 ));
                 fill_reply(&mut event, &reply);
-                steps.writer.append(&mut event, Weight::Content).await?;
+                steps.writer.append_made(&mut event).await?;
             }
             appended => appended?,
         }

@@ -7,7 +7,7 @@ use futures_util::future::Shared;
 use tokio_util::sync::CancellationToken;
 
 use super::Halt;
-use crate::journal::{Journal, Receipt};
+use crate::journal::{Contents, Journal, Receipt, TurnLog};
 use crate::record::StepEvent;
 
 /// The appends of one run of a turn.
@@ -34,12 +34,14 @@ struct Appended {
     first: Option<i64>,
     last: Option<i64>,
     last_content: Option<i64>,
+    /// How many records of the turn that later ones may be made from were handed over, in earlier runs too.
+    contents: Contents,
 }
 
 impl Writer {
-    /// `first` is the offset of the turn's first event, where an earlier run has written it.
-    pub(in crate::worker) fn new(journal: Journal, given_up: CancellationToken, first: Option<i64>) -> Self {
-        let appended = Appended { first, ..Appended::default() };
+    /// What earlier runs of the turn have written is in its `log`.
+    pub(in crate::worker) fn new(journal: Journal, given_up: CancellationToken, log: &TurnLog) -> Self {
+        let appended = Appended { first: log.first_offset, contents: log.contents, ..Appended::default() };
         Self { journal, given_up, appended: Mutex::new(appended) }
     }
 
@@ -56,8 +58,18 @@ impl Writer {
     /// Hands an event over.
     pub(in crate::worker) async fn append(&self, event: &mut StepEvent, weight: Weight) -> Result<(), Halt> {
         let receipt = self.journal.append(event).await?;
-        self.appended().pending.push((weight, receipt.shared()));
+        let mut appended = self.appended();
+        appended.pending.push((weight, receipt.shared()));
+        // Not before it was handed over: what another branch hands over meanwhile may come first.
+        appended.contents.add(event);
         Ok(())
+    }
+
+    /// Hands over what is made from everything that was handed over so far, and waits for none of that: where it never
+    /// comes to the log, this does not count either (rule 13).
+    pub(in crate::worker) async fn append_made(&self, event: &mut StepEvent) -> Result<(), Halt> {
+        event.made_from = Some(self.appended().contents.count());
+        self.append(event, Weight::Content).await
     }
 
     /// Waits until everything appended so far is acknowledged.
@@ -77,7 +89,7 @@ impl Writer {
             receipt.await?;
         }
         let mut appended = self.appended();
-        let Appended { pending, first, last, last_content } = &mut *appended;
+        let Appended { pending, first, last, last_content, .. } = &mut *appended;
         // Others may wait for the same ones: each leaves once, when it was heard of.
         pending.retain(|(weight, receipt)| {
             let Some(Ok(offset)) = receipt.peek() else { return true };

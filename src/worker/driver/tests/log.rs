@@ -44,10 +44,14 @@ impl Facts {
         let mut facts = Self::default();
         let mut contents = std::collections::HashSet::new();
         let mut claim = None;
+        let mut made = crate::journal::Contents::default();
         for (offset, event) in events.iter().enumerate() {
             if event.kind == EventType::Claim {
                 claim = Some(offset);
             } else if event.fence.and_then(|fence| usize::try_from(fence).ok()) != claim {
+                continue;
+            }
+            if !made.admit(event) {
                 continue;
             }
             let position = event.position.as_ref().map(ToString::to_string).unwrap_or_default();
