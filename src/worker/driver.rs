@@ -18,7 +18,7 @@ use super::steps::{Conducted, Root, Steps, Weight, Writer};
 use super::switches::Switches;
 use crate::config::WhenOff;
 use crate::health::Health;
-use crate::journal::{self, End, Journal, TurnLog};
+use crate::journal::{self, End, Journal, Receipt, TurnLog};
 use crate::kafka::consumer::Record;
 use crate::kafka::paced::Load;
 use crate::kafka::transactions::Transactions;
@@ -107,10 +107,37 @@ pub(super) struct Stop {
 /// How the handling of a record ended.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// It is finished. The end of the turn, where the record was one.
-    Finished(Option<End>),
+    /// What came of it is published, and it is finished once its last event is confirmed. The end of the turn, where the
+    /// record was one.
+    Ended(Option<End>, LastEvent),
     /// It was stopped at a step boundary; whoever owns the partition next goes on.
     Stopped,
+}
+
+/// The last event of a turn, on its way to the log: until it is confirmed the record is not finished (rule 16).
+pub(super) struct LastEvent {
+    /// None: it was confirmed together with what was published.
+    appended: Option<(Journal, Receipt)>,
+    given_up: CancellationToken,
+}
+
+impl std::fmt::Debug for LastEvent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LastEvent").finish_non_exhaustive()
+    }
+}
+
+impl LastEvent {
+    /// Waits until it is confirmed. A tail that brings nothing must not hold a drain up: nothing is finished then.
+    pub(super) async fn confirmed(self) -> Result<(), Halt> {
+        let Some((journal, receipt)) = self.appended else { return Ok(()) };
+        let offset = receipt.await?;
+        tokio::select! {
+            biased;
+            confirmed = journal.confirmed(offset) => Ok(confirmed?),
+            () = self.given_up.cancelled() => Err(Halt::GivenUp),
+        }
+    }
 }
 
 /// Something outside the turn failed. Nothing is finished, so the record comes again, here or at another

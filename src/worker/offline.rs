@@ -14,7 +14,7 @@ use super::outbox::{Outbox, Sink};
 use super::switches::Switches;
 use crate::config::{self, Topics};
 use crate::health::Health;
-use crate::journal::{self, Log, Member, Restored, TakeOver};
+use crate::journal::{self, End, Log, Member, Restored, TakeOver};
 use crate::kafka::consumer::Record;
 use crate::kafka::paced::Load;
 use crate::kafka::producer::{Error, Outgoing};
@@ -120,8 +120,8 @@ impl Offline {
         let stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
         match deliver(&self.0, log, 0, job, &stop).await {
             Delivered::Halted(why) => Err(why.to_string()),
-            Delivered::Done(Done::Stopped) => Err("the turn was stopped".into()),
-            Delivered::Skipped | Delivered::Done(Done::Finished(_)) => Ok(known),
+            Delivered::Stopped => Err("the turn was stopped".into()),
+            Delivered::Skipped | Delivered::Finished(_) => Ok(known),
         }
     }
 }
@@ -139,8 +139,11 @@ pub(crate) fn now_ms() -> i64 {
 pub(super) enum Delivered {
     /// Its turn has ended before.
     Skipped,
-    /// It was handled.
-    Done(Done),
+    /// It was handled to its end: that of its turn, where it was one.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for who wants to know"))]
+    Finished(Option<End>),
+    /// It was stopped at a step boundary.
+    Stopped,
     /// Something outside the turn failed.
     Halted(Halt),
 }
@@ -180,7 +183,13 @@ pub(super) async fn deliver(
             Some(_) => refuse(shared, to, job, Refusal::Reused, false, stop).await,
             None => run(shared, to, job, table.take(&session, &turn), stop).await,
         };
-        outcome.map_or_else(Delivered::Halted, Delivered::Done)
+        match outcome {
+            Ok(Done::Ended(end, last)) => {
+                last.confirmed().await.map_or_else(Delivered::Halted, |()| Delivered::Finished(end))
+            }
+            Ok(Done::Stopped) => Delivered::Stopped,
+            Err(halt) => Delivered::Halted(halt),
+        }
     };
     tokio::select! {
         biased;

@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -81,6 +84,8 @@ pub(super) struct Supervisor {
     lanes: Lanes<Job>,
     switches: watch::Receiver<Switches>,
     turns: JoinSet<Ended>,
+    /// The records whose turns have ended, but for their last event.
+    ending: FuturesUnordered<BoxFuture<'static, (Handled, Result<(), Halt>)>>,
     restores: JoinSet<Taken>,
     /// The tails of the journals, each until it is over.
     tails: JoinSet<(i32, u64, journal::Error)>,
@@ -143,14 +148,16 @@ impl Partition {
     }
 }
 
-struct Ended {
+/// A record that is handled, and whose turn it is.
+struct Handled {
     session: SessionId,
     turn: TurnId,
     partition: i32,
     epoch: u64,
     offset: i64,
-    outcome: Result<Done, Halt>,
 }
+
+type Ended = (Handled, Result<Done, Halt>);
 
 type Taken = (i32, u64, Result<(Restored, Option<Transactions>), journal::Error>);
 
@@ -197,6 +204,7 @@ impl Supervisor {
             partitions: HashMap::new(),
             lanes: Lanes::new(),
             turns: JoinSet::new(),
+            ending: FuturesUnordered::new(),
             restores: JoinSet::new(),
             tails: JoinSet::new(),
             points,
@@ -222,6 +230,7 @@ impl Supervisor {
                 Some(ended) = self.turns.join_next() => {
                     ended.map_err(Error::from).and_then(|ended| self.ended(ended))
                 }
+                Some((handled, confirmed)) = self.ending.next() => self.finished(handled, confirmed),
                 Some(taken) = self.restores.join_next() => match taken {
                     Ok(taken) => self.restored(taken),
                     Err(error) if error.is_cancelled() => Ok(()),
@@ -265,13 +274,14 @@ impl Supervisor {
             partition.stop.boundary.cancel();
             partition.give_up.get_or_insert(give_up);
         }
-        while !self.turns.is_empty() {
+        while !(self.turns.is_empty() && self.ending.is_empty()) {
             let give_up = self.partitions.values().filter_map(|p| p.give_up).min();
             let step = tokio::select! {
                 biased;
                 Some(ended) = self.turns.join_next() => {
                     ended.map_err(Error::from).and_then(|ended| self.ended(ended))
                 }
+                Some((handled, confirmed)) = self.ending.next() => self.finished(handled, confirmed),
                 // What still waits for a confirmation depends on the tails.
                 Some(over) = self.tails.join_next() => {
                     over.map_err(Error::from).and_then(|over| self.tail_ended(over))
@@ -481,31 +491,60 @@ impl Supervisor {
                 Some(why) => driver::refuse(&shared, writers, job, why, has_steps, &stop).await,
                 None => driver::run(&shared, writers, job, log, &stop).await,
             };
-            Ended { session, turn, partition, epoch, offset, outcome }
+            (Handled { session, turn, partition, epoch, offset }, outcome)
         };
         self.turns.spawn(run.instrument(span));
         Start::Runs
     }
 
-    fn ended(&mut self, ended: Ended) -> Result<(), Error> {
-        let Ended { session, turn, partition, epoch, offset, outcome } = ended;
+    /// A turn has ended: the session's next one may run. Its record is finished when its last event is confirmed.
+    fn ended(&mut self, (handled, outcome): Ended) -> Result<(), Error> {
+        self.lanes.done(handled.session.clone());
+        match outcome {
+            Ok(Done::Ended(end, last)) => {
+                let Handled { session, turn, partition, epoch, .. } = &handled;
+                let current = self.partitions.get_mut(partition).filter(|p| p.epoch == *epoch);
+                let table = current.and_then(|state| state.journal.as_mut()).map(|(_, table)| table);
+                if let (Some(end), Some(table)) = (end, table) {
+                    table.end(session.clone(), turn.clone(), end);
+                }
+                self.ending.push(Box::pin(async move { (handled, last.confirmed().await) }));
+                Ok(())
+            }
+            Ok(Done::Stopped) => {
+                self.leave(handled.partition, handled.epoch);
+                Ok(())
+            }
+            Err(halt) => self.halted(handled, &halt),
+        }
+    }
+
+    /// The last event of a turn is confirmed, or will never be.
+    fn finished(&mut self, handled: Handled, confirmed: Result<(), Halt>) -> Result<(), Error> {
+        let Handled { partition, epoch, offset, .. } = handled;
+        match confirmed {
+            Ok(()) => {
+                self.consumer.send(Command::Finished { partition, epoch, offset });
+                self.leave(partition, epoch);
+                Ok(())
+            }
+            Err(halt) => self.halted(handled, &halt),
+        }
+    }
+
+    /// Nothing of a record is on its way any more.
+    fn leave(&mut self, partition: i32, epoch: u64) {
         if let Some(state) = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
             state.running -= 1;
-            if let (Ok(Done::Finished(Some(end))), Some((_, table))) = (&outcome, &mut state.journal) {
-                table.end(session.clone(), turn.clone(), end.clone());
-            }
-        }
-        if let Ok(Done::Finished(_)) = outcome {
-            self.consumer.send(Command::Finished { partition, epoch, offset });
         }
         self.report_drained(partition);
-        self.lanes.done(session.clone());
-        let halt = match outcome {
-            Ok(_) => return Ok(()),
-            Err(halt) => halt,
-        };
+    }
+
+    fn halted(&mut self, handled: Handled, halt: &Halt) -> Result<(), Error> {
+        let Handled { session, turn, partition, epoch, offset } = handled;
+        self.leave(partition, epoch);
         self.check_log()?;
-        match &halt {
+        match halt {
             // Only where the partition is given up anyway.
             Halt::GivenUp => Ok(()),
             Halt::Outbox(error) if error.is_lasting() => {

@@ -44,14 +44,14 @@ impl Run {
         end.error = answer.as_ref().err().map(short);
         let dead_letter = answer.as_ref().err().filter(|failure| failure.code == code::POISON);
         let last = Last { dead_letter, result: Some(&result) };
-        self.end(&last, end).await?;
+        let last = self.end(&last, end).await?;
         self.count(result.status);
         tracing::info!(
             status = result.status.as_str(),
             code = result.error.as_ref().map(|e| e.code.as_ref()),
             "turn ended"
         );
-        Ok(Done::Finished(Some(End { input: self.identity.input, input_offset: self.record.offset })))
+        Ok(Done::Ended(Some(End { input: self.identity.input, input_offset: self.record.offset }), last))
     }
 
     /// The record goes to the dead letters; where somebody waits for a turn of its id, a failed result says
@@ -79,9 +79,10 @@ impl Run {
         end.turn_status = Some(TurnStatus::DeadLetter);
         end.status = Some(Status::Error);
         end.error = Some(failure.clone());
-        self.end(&last, end).await?;
+        let last = self.end(&last, end).await?;
         self.count(TurnStatus::DeadLetter);
-        Ok(Done::Finished(self.has_steps.then_some(End { input: self.identity.input, input_offset: offset })))
+        let end = self.has_steps.then_some(End { input: self.identity.input, input_offset: offset });
+        Ok(Done::Ended(end, last))
     }
 
     fn count(&self, status: TurnStatus) {
@@ -95,22 +96,23 @@ impl Run {
         }
     }
 
-    /// All events are confirmed; now what is published, then `turn:end` confirmed (rule 16), or all of it in one
-    /// transaction (rule 25).
-    async fn end(&self, last: &Last<'_>, mut end: StepEvent) -> Result<(), Halt> {
+    /// All events are confirmed; now what is published, then `turn:end` (rule 16), or all of it in one transaction
+    /// (rule 25).
+    async fn end(&self, last: &Last<'_>, mut end: StepEvent) -> Result<LastEvent, Halt> {
         let outbox = &self.shared.outbox;
-        if let Some(transactions) = &self.transactions {
-            let end = self.writer.journal.record(&mut end)?;
+        let journal = &self.writer.journal;
+        let appended = if let Some(transactions) = &self.transactions {
+            let end = journal.record(&mut end)?;
             outbox.commit(transactions, &self.record, last, end).await?;
+            None
         } else {
             outbox.publish(&self.record, last).await?;
-            self.append(&mut end).await?;
-            self.writer.confirm().await?;
-        }
+            Some((journal.clone(), journal.append(&mut end).await?))
+        };
         if let Some(failure) = last.dead_letter {
             metrics().dead_letters.with_label_values(&[failure.code.as_ref()]).inc();
         }
-        Ok(())
+        Ok(LastEvent { appended, given_up: self.stop.now.clone() })
     }
 
     fn result(&self, answer: &Result<String, Failure>, usage: ResultUsage) -> TurnResult {

@@ -68,7 +68,7 @@ struct World {
 
 impl Delivered {
     fn is_finished(&self) -> bool {
-        matches!(self, Self::Done(Done::Finished(_)))
+        matches!(self, Self::Finished(_))
     }
 }
 

@@ -55,7 +55,7 @@ async fn a_record_that_is_no_turn_is_a_dead_letter_and_answers_who_waits() {
     for (turn, code, answered) in cases {
         let world = given(turn);
         let delivered = world.finish().await;
-        assert!(matches!(delivered, Delivered::Done(Done::Finished(None))), "{turn}: {delivered:?}");
+        assert!(matches!(delivered, Delivered::Finished(None)), "{turn}: {delivered:?}");
         check_dead_letter(&world, code);
         check_buried(&world);
         let results = world.outside.results();
@@ -77,7 +77,7 @@ async fn the_turn_id_of_a_dead_letter_stays_free_for_the_record_that_mends_it() 
     assert_eq!(world.result().error.unwrap().code, code::UNKNOWN_AGENT);
     world.outside.forget();
     (world.turn, world.offset) = (TURN.into(), 8);
-    assert!(matches!(world.finish().await, Delivered::Done(Done::Finished(Some(_)))));
+    assert!(matches!(world.finish().await, Delivered::Finished(Some(_))));
     world.check(&world.result(), "mended");
 }
 
@@ -86,7 +86,7 @@ async fn a_finished_turns_id_with_another_input_is_a_dead_letter_without_a_resul
     let mut world = World::finished(&shape()).await;
     world.outside.forget();
     (world.turn, world.offset) = (TURN.replace("go", "stop").into(), 8);
-    assert!(matches!(world.finish().await, Delivered::Done(Done::Finished(None))));
+    assert!(matches!(world.finish().await, Delivered::Finished(None)));
     check_dead_letter(&world, code::TURN_ID_REUSED);
     check_buried(&world);
     assert!(world.outside.results().is_empty(), "the id has its result");

@@ -24,7 +24,7 @@ async fn stopped_in(shape: &Shape, millis: u64, which: impl FnOnce(&Stop) -> Can
     });
     let delivered = world.finish().await;
     timer.await.unwrap();
-    assert!(matches!(delivered, Delivered::Done(Done::Stopped)), "{delivered:?}");
+    assert!(matches!(delivered, Delivered::Stopped), "{delivered:?}");
     assert!(world.outside.sent().is_empty());
     assert_eq!((world.facts().outputs, world.facts().ends), (0, 0));
     world.stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
@@ -56,7 +56,7 @@ fn now(stop: &Stop) -> CancellationToken {
 async fn before_it_begins_a_turn_that_is_stopped_leaves_nothing_behind() {
     let mut world = World::new(&shape());
     world.stop.boundary.cancel();
-    assert!(matches!(world.finish().await, Delivered::Done(Done::Stopped)));
+    assert!(matches!(world.finish().await, Delivered::Stopped));
     let kinds: Vec<_> = world.log.events().iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [EventType::Claim]);
     world.stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
@@ -133,7 +133,7 @@ async fn at_a_boundary_code_that_waits_for_no_step_stops_and_goes_on_later() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         token.cancel();
     });
-    assert!(matches!(world.finish().await, Delivered::Done(Done::Stopped)));
+    assert!(matches!(world.finish().await, Delivered::Stopped));
     let mut world = world;
     world.stop = Stop { boundary: CancellationToken::new(), now: CancellationToken::new() };
     assert!(world.finish().await.is_finished());
@@ -156,7 +156,7 @@ async fn an_agent_that_ends_because_it_is_given_up_has_no_answer() {
             }
         }
     }));
-    assert!(matches!(world.finish().await, Delivered::Done(Done::Stopped)));
+    assert!(matches!(world.finish().await, Delivered::Stopped));
     assert_eq!(world.facts().outputs, 0);
 }
 
