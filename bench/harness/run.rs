@@ -90,9 +90,7 @@ pub struct Worker {
 impl Worker {
     /// Drains and ends it.
     pub fn stop(&mut self) -> Result<()> {
-        Command::new("kill").arg(self.child.id().to_string()).status()?;
-        self.child.wait()?;
-        Ok(())
+        stop(&mut self.child)
     }
 
     /// Resident memory, in bytes.
@@ -119,6 +117,19 @@ impl Worker {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// How long a process may take to end before it is killed.
+const STOP: Duration = Duration::from_secs(30);
+
+/// Asks a process to end, and waits until it has; it is killed where it is dropped.
+pub fn stop(child: &mut Child) -> Result<()> {
+    Command::new("kill").arg(child.id().to_string()).status()?;
+    let by = Instant::now() + STOP;
+    while child.try_wait()?.is_none() && Instant::now() < by {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 impl Drop for Worker {
@@ -195,9 +206,27 @@ impl Run {
     }
 
     pub fn fill(&mut self, work: Work, turns: usize) -> Result<()> {
+        let made = self.make(work, turns);
+        self.send_all(&made)
+    }
+
+    /// The next turns: session and value of each.
+    pub fn make(&mut self, work: Work, turns: usize) -> Vec<(String, String)> {
+        let numbers = self.turns..self.turns + turns;
+        self.turns += turns;
+        let turn = |n: usize| {
+            let session = format!("s-{}", n % self.sessions);
+            let value = work.turn(&format!("t-{n}"), &session);
+            (session, value)
+        };
+        numbers.map(turn).collect()
+    }
+
+    /// Puts turns onto their topic, all at once.
+    pub fn send_all(&self, turns: &[(String, String)]) -> Result<()> {
         let producer = self.producer("5")?;
-        for _ in 0..turns {
-            self.send(&producer, work)?;
+        for turn in turns {
+            self.hand_over(&producer, turn)?;
         }
         Ok(producer.flush(Duration::from_secs(60))?)
     }
@@ -211,18 +240,18 @@ impl Run {
 
     /// Hands one more turn over.
     pub fn send(&mut self, producer: &BaseProducer, work: Work) -> Result<()> {
-        let session = format!("s-{}", self.turns % self.sessions);
-        let turn = work.turn(&format!("t-{}", self.turns), &session);
+        self.make(work, 1).iter().try_for_each(|turn| self.hand_over(producer, turn))
+    }
+
+    fn hand_over(&self, producer: &BaseProducer, (session, value): &(String, String)) -> Result<()> {
         let topic = self.topic("turns");
         loop {
-            match producer.send(BaseRecord::to(&topic).key(&session).payload(&turn)) {
-                Ok(()) => break,
+            match producer.send(BaseRecord::to(&topic).key(session).payload(value)) {
+                Ok(()) => return Ok(()),
                 Err((error, _)) if producer.in_flight_count() == 0 => return Err(error.into()),
                 Err(_) => drop(producer.flush(Duration::from_secs(60))),
             }
         }
-        self.turns += 1;
-        Ok(())
     }
 
     /// A reader of the results, from the first on.
