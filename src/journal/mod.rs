@@ -28,7 +28,7 @@ mod table;
 pub(crate) use contents::Contents;
 pub(crate) use kafka::KafkaLog;
 pub(crate) use restore::{Member, Restored, TakeOver, restore};
-pub(crate) use table::{Content, End, Table, TurnLog, shown};
+pub(crate) use table::{Content, End, Output, Table, TurnLog, shown};
 
 use std::future::Future;
 use std::pin::Pin;

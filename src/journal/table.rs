@@ -171,8 +171,8 @@ impl Table {
     }
 
     /// What is recorded of a turn that is about to run; nothing if it is new.
-    pub(crate) fn take(&mut self, session: &SessionId, turn: &TurnId) -> TurnLog {
-        self.open.remove(&(session.clone(), turn.clone())).unwrap_or_default()
+    pub(crate) fn take(&mut self, session: &SessionId, turn: &TurnId) -> Box<TurnLog> {
+        Box::new(self.open.remove(&(session.clone(), turn.clone())).unwrap_or_default())
     }
 
     /// Whether a turn that has not ended has its answer.

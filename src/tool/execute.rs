@@ -36,6 +36,18 @@ pub async fn execute(
     arguments: Value,
     first_attempt: u32,
 ) -> Execution {
+    match tool.spec.cache_ttl {
+        None => run(tool, context, arguments, first_attempt).await,
+        Some(_) => Box::pin(run_unless_cached(tool, context, arguments, first_attempt)).await,
+    }
+}
+
+async fn run_unless_cached(
+    tool: &Arc<Registered>,
+    context: &ToolContext,
+    arguments: Value,
+    first_attempt: u32,
+) -> Execution {
     match context.environment().cache.lookup(tool, context, &arguments).await {
         None => run(tool, context, arguments, first_attempt).await,
         Some(Lookup::Hit(output)) => {
@@ -60,14 +72,16 @@ pub async fn execute(
 async fn run(
     tool: &Arc<Registered>,
     context: &ToolContext,
-    arguments: Value,
+    mut arguments: Value,
     first_attempt: u32,
 ) -> Execution {
     let mut attempt = first_attempt;
     let mut retries = tool.spec.retry.max;
-    let mut waits = tool.spec.retry.wait.map(|wait| Backoff::between(wait.initial, wait.max_delay));
+    let mut waits = tool.spec.retry.wait.map(|wait| Box::new(Backoff::between(wait.initial, wait.max_delay)));
     loop {
-        match run_once(tool, context, arguments.clone(), attempt).await {
+        // The last attempt leaves nothing for another.
+        let given = if retries > 0 { arguments.clone() } else { arguments.take() };
+        match run_once(tool, context, given, attempt).await {
             Ok(output) => {
                 return Execution { result: Ok(output), attempts: attempt, cache_hit: false };
             }
@@ -83,9 +97,9 @@ async fn run(
                     again,
                     "tool failed"
                 );
-                let pause = asked.max(waits.as_mut().map(Backoff::pause).unwrap_or_default());
+                let pause = asked.max(waits.as_mut().map(|waits| waits.pause()).unwrap_or_default());
                 // A call that nobody wants any longer is not tried again.
-                if !again || !waited(pause, context).await {
+                if !again || !Box::pin(waited(pause, context)).await {
                     return Execution { result: Err(failure), attempts: attempt, cache_hit: false };
                 }
             }

@@ -9,6 +9,12 @@ use super::Position;
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
     replies: u32,
+    /// What few have: most code begins nothing but replies, or nothing at all.
+    others: Option<Box<Others>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Others {
     /// Per name of a tool.
     direct: HashMap<String, u32>,
     /// Per kind of value.
@@ -28,7 +34,7 @@ impl Counters {
         match id {
             Some(id) => Position::direct_with_id(name, id),
             None => {
-                let count = self.direct.entry(name.to_owned()).or_default();
+                let count = self.others().direct.entry(name.to_owned()).or_default();
                 Position::direct(name, take(count))
             }
         }
@@ -36,12 +42,16 @@ impl Counters {
 
     /// Where the step with this id stands; none where there was one before.
     pub fn step(&mut self, id: &str) -> Option<Position> {
-        self.steps.insert(id.to_owned()).then(|| Position::step(id))
+        self.others().steps.insert(id.to_owned()).then(|| Position::step(id))
     }
 
     /// Where the next value of this kind stands.
     pub fn value(&mut self, kind: &'static str) -> Position {
-        Position::value(kind, take(self.values.entry(kind).or_default()))
+        Position::value(kind, take(self.others().values.entry(kind).or_default()))
+    }
+
+    fn others(&mut self) -> &mut Others {
+        self.others.get_or_insert_default()
     }
 }
 

@@ -159,7 +159,7 @@ pub(super) enum Halt {
 pub(super) struct Job {
     pub record: Record,
     pub identity: Identity,
-    pub turn: Result<Turn, Box<Unreadable>>,
+    pub turn: Result<Box<Turn>, Box<Unreadable>>,
     /// Whether the log has lost events that may be its turn's.
     pub expired: bool,
 }
@@ -168,11 +168,11 @@ pub(super) struct Job {
 pub(super) async fn run(
     shared: &Arc<Shared>,
     to: Writers,
-    job: Job,
-    mut log: TurnLog,
+    job: Box<Job>,
+    log: Box<TurnLog>,
     stop: &Stop,
 ) -> Result<Done, Halt> {
-    let Job { record, identity, turn, .. } = job;
+    let Job { record, identity, turn, .. } = out_of(job);
     let mut run = Run {
         shared: Arc::clone(shared),
         writer: Arc::new(Writer::new(to.journal, stop.now.clone(), &log)),
@@ -184,27 +184,33 @@ pub(super) async fn run(
         begun: Instant::now(),
         agent: None,
     };
-    let turn = match turn {
-        Ok(turn) => turn,
+    let way = match turn {
+        Ok(turn) => run.turn(turn, log).await?,
         Err(unreadable) => {
-            let answer = unreadable.answerable;
             run.agent = unreadable.agent.map(|agent| agent.chars().take(64).collect());
-            return run.bury(&unreadable.failure, answer).await;
+            Way::Bury(unreadable.failure, unreadable.answerable)
         }
     };
-    let name: String = turn.agent.chars().take(64).collect();
-    run.agent = Some(name.clone());
-    if let Some(output) = log.output.take() {
-        // The answer was recorded before the crash: what is published now is what was, if anything was.
-        run.start(&log).await?;
-        return run.publish(output.answer, output.usage).await;
-    }
-    let Some(agent) = shared.agents.get(&turn.agent).cloned() else {
-        let failure = Failure::new(code::UNKNOWN_AGENT, format!("this worker has no agent {name:?}"));
-        return run.bury(&failure, true).await;
-    };
-    run.agent = Some(agent.name.clone());
-    run.turn(&agent, turn, log).await
+    // Apart: many turns wait for their tools at once, and need not have room for their ends.
+    Box::pin(run.come_to(way)).await
+}
+
+/// What is in a box, which goes: moved out of where it is, it would stay for as long as its name.
+#[expect(clippy::boxed_local, reason = "that is what it is for")]
+fn out_of<T>(boxed: Box<T>) -> T {
+    *boxed
+}
+
+/// What a record comes to.
+enum Way {
+    /// Its turn was stopped at a step boundary.
+    Stopped,
+    /// Its turn answers.
+    Answer(Result<String, Failure>, ResultUsage),
+    /// Its turn has answered, in an earlier run.
+    Publish(journal::Output),
+    /// It goes to the dead letters; and whether somebody may wait for a result.
+    Bury(Failure, bool),
 }
 
 /// Why a record is not run, and its turn gets no result: one may have been published.
@@ -256,7 +262,7 @@ pub(super) async fn refuse(
         agent,
     };
     let failure = why.failure(&run.identity);
-    run.bury(&failure, false).await
+    run.come_to(Way::Bury(failure, false)).await
 }
 
 /// One run of one record.
@@ -275,16 +281,38 @@ struct Run {
 }
 
 impl Run {
-    async fn turn(self, agent: &Arc<BoundAgent>, turn: Turn, log: TurnLog) -> Result<Done, Halt> {
+    async fn come_to(self, way: Way) -> Result<Done, Halt> {
+        match way {
+            Way::Stopped => Ok(Done::Stopped),
+            Way::Answer(answer, usage) => self.answer(answer, usage).await,
+            Way::Publish(output) => self.publish(output.answer, output.usage).await,
+            Way::Bury(failure, answer) => self.bury(&failure, answer).await,
+        }
+    }
+
+    async fn turn(&mut self, turn: Box<Turn>, mut log: Box<TurnLog>) -> Result<Way, Halt> {
+        let Turn { agent, input, metadata, tools, budget, deadline_ms, .. } = out_of(turn);
+        let name: String = agent.chars().take(64).collect();
+        self.agent = Some(name.clone());
+        if let Some(output) = log.output.take() {
+            // The answer was recorded before the crash: what is published now is what was, if anything was.
+            self.start(&log).await?;
+            return Ok(Way::Publish(output));
+        }
+        let Some(agent) = self.shared.agents.get(&agent).cloned() else {
+            let failure = Failure::new(code::UNKNOWN_AGENT, format!("this worker has no agent {name:?}"));
+            return Ok(Way::Bury(failure, true));
+        };
+        self.agent = Some(agent.name.clone());
         if self.stop.boundary.is_cancelled() {
-            return Ok(Done::Stopped);
+            return Ok(Way::Stopped);
         }
         let deaths = log.deaths();
         if deaths >= self.shared.max_redeliveries {
             let message = format!(
                 "{deaths} workers have died under the turn before it got any further (max_redeliveries)"
             );
-            return self.bury(&Failure::new(code::CRASH_LOOP, message), true).await;
+            return Ok(Way::Bury(Failure::new(code::CRASH_LOOP, message), true));
         }
         let attempt = log.starts.saturating_add(1);
         self.start(&log).await?;
@@ -297,15 +325,14 @@ impl Run {
         if !self.has_steps && self.shared.switches.agent(&agent.name) == Some(WhenOff::Refuse) {
             let message = format!("agent {:?} is turned off", agent.name);
             let failure = Failure::new(code::AGENT_DISABLED, message);
-            return self.answer(Err(failure), ResultUsage::default()).await;
+            return Ok(Way::Answer(Err(failure), ResultUsage::default()));
         }
-        let tools = match self.shared.offer(agent, turn.tools.as_deref()) {
+        let tools = match self.shared.offer(&agent, tools.as_deref()) {
             Ok(tools) => tools,
-            Err(failure) => return self.answer(Err(failure), ResultUsage::default()).await,
+            Err(failure) => return Ok(Way::Answer(Err(failure), ResultUsage::default())),
         };
-        let budget = turn.budget.unwrap_or_default();
-        let deadline = turn
-            .deadline_ms
+        let budget = budget.unwrap_or_default();
+        let deadline = deadline_ms
             .or_else(|| self.record.timestamp.map(|sent| sent.saturating_add(millis(agent.max_duration))));
         let deadline = deadline.map(|at| {
             let message = format!("the turn's time was over at {at} (milliseconds since 1970)");
@@ -333,11 +360,11 @@ impl Run {
             Ledger::new(agent.limits.within(&budget)),
         );
         let root = Root {
-            agent: Arc::clone(agent),
+            agent,
             tools: tools.tools,
             agents: tools.agents,
-            input: turn.input.into_messages(),
-            metadata: turn.metadata,
+            input: input.into_messages(),
+            metadata,
             limit: run_time.into_iter().chain(deadline).min_by_key(|(at, _)| *at),
         };
         match root.conduct(&steps).await? {
@@ -354,9 +381,9 @@ impl Run {
                     settled = self.writer.settle() => settled?,
                     () = self.stop.now.cancelled() => {}
                 }
-                Ok(Done::Stopped)
+                Ok(Way::Stopped)
             }
-            Conducted::Ended(answer) => self.answer(answer, steps.used().into()).await,
+            Conducted::Ended(answer) => Ok(Way::Answer(answer, steps.used().into())),
         }
     }
 
@@ -378,7 +405,7 @@ impl Run {
         self.agent.as_deref().filter(known).unwrap_or(UNKNOWN)
     }
 
-    fn event(&self, kind: EventType) -> StepEvent {
+    fn event(&self, kind: EventType) -> Box<StepEvent> {
         event(kind, &self.identity, self.agent.as_deref())
     }
 
@@ -387,9 +414,9 @@ impl Run {
     }
 }
 
-/// An event of a turn.
-pub(super) fn event(kind: EventType, identity: &Identity, agent: Option<&str>) -> StepEvent {
-    let mut event = StepEvent::new(kind);
+/// An event of a turn. It is large: a turn that waits need not have room for it.
+pub(super) fn event(kind: EventType, identity: &Identity, agent: Option<&str>) -> Box<StepEvent> {
+    let mut event = Box::new(StepEvent::new(kind));
     event.session_id = Some(identity.session.clone());
     event.turn_id = Some(identity.turn.clone());
     event.agent = agent.map(Into::into);

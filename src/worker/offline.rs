@@ -103,7 +103,7 @@ impl Offline {
         value: Vec<u8>,
     ) -> Result<Identity, String> {
         let (identity, turn) = match read_turn(&self.0.turns_topic, 0, offset, None, Some(&value)) {
-            Ok((identity, turn)) => (identity, Ok(turn)),
+            Ok((identity, turn)) => (identity, Ok(Box::new(turn))),
             Err(unreadable) => (unreadable.identity.clone(), Err(unreadable)),
         };
         let record = Record {
@@ -181,7 +181,7 @@ pub(super) async fn deliver(
             _ if table.is_dead(job.record.offset, &job.identity.input) => return Delivered::Skipped,
             Some(end) if end.input == input => return Delivered::Skipped,
             Some(_) => refuse(shared, to, job, Refusal::Reused, false, stop).await,
-            None => run(shared, to, job, table.take(&session, &turn), stop).await,
+            None => run(shared, to, Box::new(job), table.take(&session, &turn), stop).await,
         };
         match outcome {
             Ok(Done::Ended(end, last)) => {

@@ -81,7 +81,7 @@ pub(super) struct Supervisor {
     log: Arc<dyn Log>,
     member: Member,
     partitions: HashMap<i32, Partition>,
-    lanes: Lanes<Job>,
+    lanes: Lanes<Box<Job>>,
     switches: watch::Receiver<Switches>,
     turns: JoinSet<Ended>,
     /// The records whose turns have ended, but for their last event.
@@ -408,7 +408,7 @@ impl Supervisor {
         let topic = &self.shared.turns_topic;
         let read = read_turn(topic, partition, offset, record.key.as_deref(), record.value.as_deref());
         let (identity, turn) = match read {
-            Ok((identity, turn)) => (identity, Ok(turn)),
+            Ok((identity, turn)) => (identity, Ok(Box::new(turn))),
             Err(unreadable) => (unreadable.identity.clone(), Err(unreadable)),
         };
         let (identity, turn) = match identity.session.as_str().len() {
@@ -416,7 +416,7 @@ impl Supervisor {
             bytes => too_long(TurnId::of_record(topic, partition, offset), bytes, identity, turn),
         };
         let session = identity.session.clone();
-        let job = Job { record, identity, turn, expired };
+        let job = Box::new(Job { record, identity, turn, expired });
         if !self.lanes.push(session.clone(), partition, job) {
             tracing::warn!(
                 %session,
@@ -438,13 +438,13 @@ impl Supervisor {
             };
             match self.start(job) {
                 Start::Runs => self.lanes.runs(&session),
-                Start::Waits(job) => self.lanes.hold(session, *job),
+                Start::Waits(job) => self.lanes.hold(session, job),
                 Start::Nothing => self.lanes.done(session),
             }
         }
     }
 
-    fn start(&mut self, job: Job) -> Start {
+    fn start(&mut self, job: Box<Job>) -> Start {
         let Record { partition, epoch, offset, .. } = job.record;
         let current = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch);
         let Some(state) = current.filter(|p| p.state == State::Ours) else {
@@ -467,9 +467,9 @@ impl Supervisor {
         // One that has its answer is only to be published.
         let agent = agent.filter(|_| !table.has_answer(&session, &turn));
         if agent.and_then(|agent| self.shared.switches.agent(agent)) == Some(WhenOff::Wait) {
-            return Start::Waits(Box::new(job));
+            return Start::Waits(job);
         }
-        let log = if reused { journal::TurnLog::default() } else { table.take(&session, &turn) };
+        let log = if reused { Box::default() } else { table.take(&session, &turn) };
         // Without a trace a turn may have ended, which matters where its result is promised once; without its beginning
         // its keys may have carried what nobody knows any more.
         let has_trace = log.starts > 0 || log.has_steps();
@@ -488,7 +488,7 @@ impl Supervisor {
         let run = async move {
             let _in_flight = metrics().begin_turn();
             let outcome = match refusal {
-                Some(why) => driver::refuse(&shared, writers, job, why, has_steps, &stop).await,
+                Some(why) => Box::pin(driver::refuse(&shared, writers, *job, why, has_steps, &stop)).await,
                 None => driver::run(&shared, writers, job, log, &stop).await,
             };
             (Handled { session, turn, partition, epoch, offset }, outcome)
@@ -639,8 +639,8 @@ fn too_long(
     own: TurnId,
     bytes: usize,
     identity: Identity,
-    turn: Result<Turn, Box<Unreadable>>,
-) -> (Identity, Result<Turn, Box<Unreadable>>) {
+    turn: Result<Box<Turn>, Box<Unreadable>>,
+) -> (Identity, Result<Box<Turn>, Box<Unreadable>>) {
     let identity = Identity { session: SessionId::of_record(None, &own), turn: own, ..identity };
     let (agent, failure) = match turn {
         Ok(turn) => {

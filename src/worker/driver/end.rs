@@ -98,7 +98,7 @@ impl Run {
 
     /// All events are confirmed; now what is published, then `turn:end` (rule 16), or all of it in one transaction
     /// (rule 25).
-    async fn end(&self, last: &Last<'_>, mut end: StepEvent) -> Result<LastEvent, Halt> {
+    async fn end(&self, last: &Last<'_>, mut end: Box<StepEvent>) -> Result<LastEvent, Halt> {
         let outbox = &self.shared.outbox;
         let journal = &self.writer.journal;
         let appended = if let Some(transactions) = &self.transactions {

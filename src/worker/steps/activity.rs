@@ -1,13 +1,12 @@
 //! What runs now, so that nothing is dropped in the middle.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// How long a step without a limit of its own may take, where its agent has ended beside it.
 pub(super) const UNLIMITED: Duration = Duration::from_secs(60);
@@ -18,43 +17,60 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Something that is said once.
 pub(super) struct Signal<T> {
-    said: Mutex<Option<T>>,
-    token: CancellationToken,
+    what: Mutex<Option<T>>,
+    said: AtomicBool,
+    heard: Notify,
 }
 
 impl<T> Default for Signal<T> {
     fn default() -> Self {
-        Self { said: Mutex::new(None), token: CancellationToken::new() }
+        Self { what: Mutex::new(None), said: AtomicBool::new(false), heard: Notify::new() }
     }
 }
 
 impl<T> Signal<T> {
     /// Says it; what was said first stays.
     pub(super) fn say(&self, what: T) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.token.is_cancelled() {
-            *said = Some(what);
-            self.token.cancel();
+        let mut first = self.what.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_said() {
+            *first = Some(what);
+            self.said.store(true, Ordering::SeqCst);
+            self.heard.notify_waiters();
         }
     }
 
     pub(super) fn is_said(&self) -> bool {
-        self.token.is_cancelled()
+        self.said.load(Ordering::SeqCst)
     }
 
     pub(super) async fn wait(&self) {
-        self.token.cancelled().await;
+        until(&self.heard, || self.is_said()).await;
     }
 
     /// What was said; to the first who asks.
     pub(super) fn take(&self) -> Option<T> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.what.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Waits until something holds, which whoever changes it tells all waiters of.
+async fn until(changed: &Notify, holds: impl Fn() -> bool) {
+    loop {
+        let change = changed.notified();
+        tokio::pin!(change);
+        // Before the look: a change between the two would be missed.
+        change.as_mut().enable();
+        if holds() {
+            return;
+        }
+        change.await;
     }
 }
 
 /// How many steps of an agent, and of those that it has called, run now.
 pub(super) struct Activity {
-    count: watch::Sender<usize>,
+    count: AtomicUsize,
+    changed: Notify,
     /// When everything that has begun so far must have ended, if it is polled.
     latest: Mutex<Instant>,
     caller: Option<Arc<Activity>>,
@@ -62,7 +78,8 @@ pub(super) struct Activity {
 
 impl Activity {
     pub(super) fn new(caller: Option<Arc<Activity>>) -> Arc<Self> {
-        Arc::new(Self { count: watch::Sender::new(0), latest: Mutex::new(Instant::now()), caller })
+        let latest = Mutex::new(Instant::now());
+        Arc::new(Self { count: AtomicUsize::new(0), changed: Notify::new(), latest, caller })
     }
 
     /// A step runs, until the guard is dropped; it takes no longer than this.
@@ -74,25 +91,28 @@ impl Activity {
             *last = latest.max(*last);
             next = activity.caller.as_deref();
         }
-        self.add(1);
+        self.change(|count| {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
         Arc::new(Active { activity: Arc::clone(self), counted: AtomicBool::new(true) })
     }
 
-    fn add(&self, change: isize) {
+    fn change(&self, change: impl Fn(&AtomicUsize)) {
         let mut next = Some(self);
         while let Some(activity) = next {
-            activity.count.send_modify(|count| *count = count.saturating_add_signed(change));
+            change(&activity.count);
+            activity.changed.notify_waiters();
             next = activity.caller.as_deref();
         }
     }
 
     /// Waits until something runs.
     pub(super) async fn busy(&self) {
-        let _ = self.count.subscribe().wait_for(|count| *count > 0).await;
+        until(&self.changed, || self.is_busy()).await;
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        *self.count.borrow() > 0
+        self.count.load(Ordering::SeqCst) > 0
     }
 
     /// Waits until nothing runs, or what runs cannot have been polled: code that has begun a step and does not wait for it
@@ -117,8 +137,7 @@ impl Activity {
 
     /// Waits until nothing runs.
     pub(super) async fn idle(&self) {
-        // The sender is ours: the channel is not closed.
-        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
+        until(&self.changed, || !self.is_busy()).await;
     }
 }
 
@@ -132,7 +151,9 @@ impl Active {
     /// It waits for what never comes: nobody need wait for it.
     pub(super) fn give_up(&self) {
         if self.counted.swap(false, Ordering::SeqCst) {
-            self.activity.add(-1);
+            self.activity.change(|count| {
+                count.fetch_sub(1, Ordering::SeqCst);
+            });
         }
     }
 }

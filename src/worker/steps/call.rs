@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde_json::Value;
 
 use super::activity::{Active, UNLIMITED};
 use super::record::Outcome;
@@ -13,12 +14,15 @@ use super::{Again, Hold, Interrupt, MAX_DEPTH, changed};
 use crate::journal::{self, Content};
 use crate::metrics::metrics;
 use crate::tool::{Decimal, DirectArguments, Registered};
-use crate::turn::{Call, CallPlan, CallResult, Decision, Failure, Hash, Position, Recorded, Used, code};
+use crate::turn::{
+    Arguments, Call, CallPlan, CallResult, Decision, Failure, Hash, Position, Recorded, Used, code,
+};
+use crate::worker::bind::BoundAgent;
 use crate::worker::driver::Halt;
 
 /// A call that is to run.
 struct Ready {
-    call: Call,
+    call: Box<Call>,
     /// Whether it has begun before.
     attempt: u32,
     /// What it may cost.
@@ -32,7 +36,7 @@ struct Ready {
 
 enum Planned {
     Recorded(CallResult),
-    Run(Call, u32),
+    Run(Box<Call>, u32),
 }
 
 impl Scope {
@@ -175,7 +179,7 @@ impl Scope {
                 metrics().steps_replayed.with_label_values(&["tool"]).inc();
                 return Ok(Planned::Recorded(CallResult { position: call.position, result }));
             }
-            Decision::Run { attempt } => return Ok(Planned::Run(call, attempt)),
+            Decision::Run { attempt } => return Ok(Planned::Run(Box::new(call), attempt)),
             Decision::Return(Content::Reply(_)) => {
                 changed(&call.position, "a reply of the model is recorded there")
             }
@@ -227,49 +231,84 @@ impl Scope {
         active: Arc<Active>,
     ) -> Result<Outcome, Interrupt> {
         let Ready { call, attempt, hold, pinned, .. } = ready;
-        let (call, attempt) = (&call, attempt);
+        // Each is as large as all that it may come to: what is rare is not to be a part of every call that runs.
+        match self.runs(&call, callee.as_ref(), attempt) {
+            Ok(Runs::Tool(tool, value)) => {
+                self.run_tool(&call, tool, value, Begun { attempt, active: &active, hold, pinned }).await
+            }
+            Ok(Runs::Agent(agent, arguments)) => {
+                // Its own steps are what runs.
+                active.give_up();
+                Box::pin(self.run_agent(&call, agent, arguments, attempt, pinned)).await
+            }
+            Err(Refused { failure, cost }) => {
+                hold.spend(Used::cost(cost.unwrap_or_default()));
+                Box::pin(self.refuse_at(&call, failure, cost)).await
+            }
+        }
+    }
+
+    /// What runs where a call calls something.
+    ///
+    /// # Errors
+    /// Nothing does.
+    fn runs<'a>(
+        &self,
+        call: &'a Call,
+        callee: Option<&'a Callee>,
+        attempt: u32,
+    ) -> Result<Runs<'a>, Refused> {
         let arguments = match &call.plan {
-            CallPlan::Answer(failure) => return self.refuse(call, failure.clone()).await,
+            CallPlan::Answer(failure) => return Err(failure.clone().into()),
             CallPlan::Run(arguments) => arguments,
         };
         let Some(callee) = callee else {
-            let failure = Failure::new(code::UNKNOWN_TOOL, format!("unknown tool '{}'", call.name));
-            return self.refuse(call, failure).await;
+            return Err(Failure::new(code::UNKNOWN_TOOL, format!("unknown tool '{}'", call.name)).into());
         };
         if self.depth() >= MAX_DEPTH {
             let message = format!(
                 "the call of {} stands inside {MAX_DEPTH} others, which is as deep as calls may stand",
                 call.name
             );
-            return self.refuse(call, Failure::new(code::CALL_DEPTH_LIMIT, message)).await;
+            return Err(Failure::new(code::CALL_DEPTH_LIMIT, message).into());
         }
-        let tool = match &callee {
-            Callee::Agent(agent) => {
-                // Its own steps are what runs.
-                active.give_up();
-                return self.run_agent(call, agent, arguments, attempt, pinned).await;
-            }
+        let tool = match callee {
+            Callee::Agent(agent) => return Ok(Runs::Agent(agent, arguments)),
             Callee::Tool(tool) => tool,
         };
-        let value = match arguments.to_value().and_then(|value| tool.check(&value).map(|()| value)) {
-            Ok(value) => value,
-            Err(failure) => return self.refuse(call, failure).await,
-        };
+        let value = arguments.to_value()?;
+        tool.check(&value)?;
         if attempt > 1 && (reports(tool) || self.is_off(tool)) {
             // It may have run: it counts as paid for.
-            let cost = tool.spec.price();
-            hold.spend(Used::cost(cost.unwrap_or_default()));
-            return self.refuse_at(call, unknown_outcome(&call.name), cost).await;
+            return Err(Refused { failure: unknown_outcome(&call.name), cost: tool.spec.price() });
         }
         if self.is_off(tool) {
             let message = format!("the tool {} is turned off for now", call.name);
-            return self.refuse(call, Failure::new(code::TOOL_DISABLED, message)).await;
+            return Err(Failure::new(code::TOOL_DISABLED, message).into());
         }
-        self.run_tool(call, tool, value, Begun { attempt, active: &active, hold, pinned }).await
+        Ok(Runs::Tool(tool, value))
     }
 
     fn is_off(&self, tool: &Registered) -> bool {
         self.steps().shared.switches.tool_is_off(&tool.spec.name)
+    }
+}
+
+/// What runs where a call calls something.
+enum Runs<'a> {
+    Tool(&'a Arc<Registered>, Value),
+    Agent(&'a Arc<BoundAgent>, &'a Arguments),
+}
+
+/// Nothing runs, and what that costs all the same.
+struct Refused {
+    failure: Failure,
+    cost: Option<Decimal>,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self { failure, cost: None }
     }
 }
 

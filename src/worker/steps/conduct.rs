@@ -40,8 +40,10 @@ pub(in crate::worker) enum Conducted {
 
 impl Root {
     /// Runs the turn's own agent.
-    pub(in crate::worker) async fn conduct(self, steps: &Arc<Steps>) -> Result<Conducted, Halt> {
-        let cancelled = steps.cancel.child_token();
+    pub(in crate::worker) fn conduct(
+        self,
+        steps: &Arc<Steps>,
+    ) -> impl Future<Output = Result<Conducted, Halt>> + Send {
         let frame = Arc::new(Frame {
             steps: Arc::clone(steps),
             bound: self.agent,
@@ -58,33 +60,40 @@ impl Root {
             activity: Activity::new(None),
             closed: tokio_util::sync::CancellationToken::new(),
             failed: Signal::default(),
-            cancelled,
+            cancelled: steps.cancel.child_token(),
         });
-        let halted = async {
-            steps.halted.wait().await;
-            match steps.halted.take() {
-                Some(Halted::Halt(halt)) => Err(halt),
-                Some(Halted::Stopped) | None => {
-                    frame.activity.idle().await;
-                    Ok(Conducted::Stopped)
-                }
+        conduct_root(frame)
+    }
+}
+
+async fn conduct_root(frame: Arc<Frame>) -> Result<Conducted, Halt> {
+    let steps = &frame.steps;
+    // What is rare is apart: a turn that runs need not have room for it.
+    let idle = || Box::pin(frame.activity.idle());
+    let halted = async {
+        steps.halted.wait().await;
+        match steps.halted.take() {
+            Some(Halted::Halt(halt)) => Err(halt),
+            Some(Halted::Stopped) | None => {
+                idle().await;
+                Ok(Conducted::Stopped)
             }
-        };
-        // Where the code waits for something that is no step, it is between two of them.
-        let between = async {
-            steps.stop.boundary.cancelled().await;
-            frame.activity.idle().await;
-        };
-        tokio::select! {
-            biased;
-            halted = halted => halted,
-            () = steps.stop.now.cancelled() => Ok(Conducted::Stopped),
-            ended = conduct(&frame) => Ok(Conducted::Ended(match ended {
-                Ok(answer) => answer,
-                Err(Diverged(failure)) => Err(failure),
-            })),
-            () = between => Ok(Conducted::Stopped),
         }
+    };
+    // Where the code waits for something that is no step, it is between two of them.
+    let between = async {
+        steps.stop.boundary.cancelled().await;
+        idle().await;
+    };
+    tokio::select! {
+        biased;
+        halted = halted => halted,
+        () = steps.stop.now.cancelled() => Ok(Conducted::Stopped),
+        ended = conduct(&frame) => Ok(Conducted::Ended(match ended {
+            Ok(answer) => answer,
+            Err(Diverged(failure)) => Err(failure),
+        })),
+        () = between => Ok(Conducted::Stopped),
     }
 }
 
@@ -122,7 +131,8 @@ pub(super) async fn conduct(frame: &Arc<Frame>) -> Result<Result<String, Failure
     let code = frame.watch(AssertUnwindSafe(frame.bound.code.run(&context)).catch_unwind());
     let failed = async {
         frame.failed.wait().await;
-        frame.activity.idle_or_left().await;
+        // Rare, as in `overdue`.
+        Box::pin(frame.activity.idle_or_left()).await;
     };
     let ended = tokio::select! {
         biased;
@@ -166,12 +176,15 @@ impl Frame {
                 () = cancel.cancelled(), if self.caller.is_none() => {}
                 () = self.time_is_over() => {}
             }
-            let most = tokio::time::sleep(self.bound.max_duration);
-            tokio::select! {
-                () = self.read_back() => {}
-                () = cancel.cancelled() => self.activity.idle_or_left().await,
-                () = most => {}
-            }
+            Box::pin(async {
+                let most = tokio::time::sleep(self.bound.max_duration);
+                tokio::select! {
+                    () = self.read_back() => {}
+                    () = cancel.cancelled() => self.activity.idle_or_left().await,
+                    () = most => {}
+                }
+            })
+            .await;
             match self.cut_short() {
                 Some(interrupt) => self.interrupt(interrupt),
                 // The clock was set back.

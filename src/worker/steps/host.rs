@@ -22,7 +22,9 @@ impl Caller for Scope {
         let (has_id, unsettled) = (asked.id.is_some(), self.is_unsettled());
         let (call, callee) = self.direct(asked);
         let scope = self.clone();
-        Box::pin(async move { read(scope.step(scope.direct_call(call, callee, has_id, unsettled)).await) })
+        Box::pin(async move {
+            read(scope.step(Box::pin(scope.direct_call(call, callee, has_id, unsettled))).await)
+        })
     }
 }
 
@@ -64,7 +66,8 @@ impl Host for Scope {
         let (call, callee) = self.direct_agent(&asked);
         let scope = self.clone();
         Box::pin(async move {
-            let output = read(scope.step(scope.direct_call(call, callee, has_id, unsettled)).await)?;
+            let output =
+                read(scope.step(Box::pin(scope.direct_call(call, callee, has_id, unsettled))).await)?;
             output.read().map_err(|error| Failure::new(code::INVALID_RESULT, error.to_string()))
         })
     }
@@ -76,19 +79,19 @@ impl Host for Scope {
             let tools = if tools { scope.definitions() } else { Vec::new() };
             let input = transcript_hash(&messages);
             let question = Question { number, messages: &messages, tools: &tools, input };
-            scope.step(scope.reply(question)).await
+            scope.step(Box::pin(scope.reply(question))).await
         })
     }
 
     fn run_loop(&self, messages: Vec<Message>) -> BoxFuture<'static, Result<Finished, Failure>> {
         let scope = self.clone();
-        Box::pin(async move { scope.step(scope.run_loop(messages)).await })
+        Box::pin(async move { scope.step(Box::pin(scope.run_loop(messages))).await })
     }
 
     fn step<'a>(&self, kind: StepKind, run: StepRun<'a>) -> BoxFuture<'a, Result<Output, Failure>> {
         let (place, unsettled) = (self.place(&kind), self.is_unsettled());
         let scope = self.clone();
-        Box::pin(async move { scope.step(scope.own_step(kind, place, unsettled, run)).await })
+        Box::pin(async move { scope.step(Box::pin(scope.own_step(kind, place, unsettled, run))).await })
     }
 
     fn interrupt(&self, question: String) -> BoxFuture<'static, Result<String, Failure>> {
@@ -99,7 +102,7 @@ impl Host for Scope {
             self.frame.name()
         );
         let refused = Interrupt::Turn(Failure::new(code::TOOL_REGISTRATION_ERROR, message));
-        Box::pin(async move { scope.step(async { Err(refused) }).await })
+        Box::pin(async move { scope.step(Box::pin(async { Err(refused) })).await })
     }
 
     fn now_ms(&self) -> i64 {

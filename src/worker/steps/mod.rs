@@ -56,7 +56,7 @@ pub(super) struct Steps {
     pub(super) stop: Stop,
     /// Cancelled when the turn is, or when it is given up.
     pub(super) cancel: CancellationToken,
-    log: Mutex<TurnLog>,
+    log: Mutex<Box<TurnLog>>,
     /// What this run has come to, where the same step may come again.
     seen: Mutex<HashMap<Position, (Recorded<Content>, Again)>>,
     ledger: Mutex<Ledger>,
@@ -109,7 +109,7 @@ impl Steps {
         writer: Arc<Writer>,
         stop: Stop,
         cancel: CancellationToken,
-        log: TurnLog,
+        log: Box<TurnLog>,
         mut ledger: Ledger,
     ) -> Arc<Self> {
         count_recorded(&log, &mut ledger);
@@ -129,7 +129,7 @@ impl Steps {
         })
     }
 
-    fn log(&self) -> MutexGuard<'_, TurnLog> {
+    fn log(&self) -> MutexGuard<'_, Box<TurnLog>> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -203,7 +203,7 @@ impl Steps {
     }
 
     /// An event of this agent's at a position.
-    fn event(&self, kind: EventType, agent: &str, position: &Position) -> StepEvent {
+    fn event(&self, kind: EventType, agent: &str, position: &Position) -> Box<StepEvent> {
         let mut event = event(kind, &self.identity, Some(agent));
         event.idempotency_key = Some(self.key(position));
         event.position = Some(position.clone());

@@ -18,7 +18,7 @@ pub(super) type Outcome = Result<String, Failure>;
 impl Scope {
     /// Records that a step begins. Confirmed, it is known to be on the log before it runs: what must not run twice
     /// (rule 15), and what must not be taken for another branch's (rule 27).
-    pub(super) async fn start(&self, mut event: StepEvent, confirmed: bool) -> Result<(), Halt> {
+    pub(super) async fn start(&self, mut event: Box<StepEvent>, confirmed: bool) -> Result<(), Halt> {
         if !confirmed {
             return self.append(&mut event, Weight::Note).await;
         }
@@ -51,11 +51,11 @@ impl Scope {
     /// Records the result of a call; one that is too large is a failure.
     pub(super) async fn end(
         &self,
-        mut end: StepEvent,
+        mut end: Box<StepEvent>,
         result: Outcome,
         name: &str,
     ) -> Result<Outcome, Interrupt> {
-        let StepEvent { tool, arguments, arguments_raw, .. } = &end;
+        let StepEvent { tool, arguments, arguments_raw, .. } = &*end;
         let asked = (tool.clone(), arguments.clone(), arguments_raw.clone());
         match self.append(&mut end, Weight::Content).await {
             Err(Halt::Journal(journal::Error::TooLarge { size, max })) => {
@@ -114,7 +114,7 @@ impl Scope {
         }
     }
 
-    pub(super) fn call_event(&self, kind: EventType, call: &Call) -> StepEvent {
+    pub(super) fn call_event(&self, kind: EventType, call: &Call) -> Box<StepEvent> {
         let mut event = self.event(kind, &call.position);
         event.cause = call.position.cause();
         event.tool = Some(call.name.clone());

@@ -49,7 +49,9 @@ impl Scope {
                 Next::Model { input } => {
                     let number = self.counters().reply();
                     let (messages, tools) = (engine.messages(), engine.tools());
-                    match self.reply(Question { number, messages, tools, input }).await? {
+                    let question = Question { number, messages, tools, input };
+                    // Apart: a loop whose calls run need not have room for it.
+                    match Box::pin(self.reply(question)).await? {
                         Ok(reply) => engine.reply(number, reply),
                         Err(failure) => engine.fail(failure),
                     }

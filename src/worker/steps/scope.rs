@@ -1,6 +1,7 @@
 //! `Scope`: where steps stand, whose they are, and what ends them.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -274,7 +275,7 @@ impl Scope {
         Hold { steps: Arc::clone(self.steps()), account, held, closed: self.closed().clone() }
     }
 
-    pub(super) fn event(&self, kind: EventType, position: &Position) -> StepEvent {
+    pub(super) fn event(&self, kind: EventType, position: &Position) -> Box<StepEvent> {
         self.steps().event(kind, self.frame.name(), position)
     }
 
@@ -316,7 +317,7 @@ impl Scope {
     /// What the code that has made it may see, and that the turn is over: it has outlived it.
     pub(super) async fn step<T>(
         &self,
-        step: impl Future<Output = Result<Result<T, Failure>, Interrupt>>,
+        step: Pin<Box<impl Future<Output = Result<Result<T, Failure>, Interrupt>>>>,
     ) -> Result<T, Failure> {
         let step = async {
             if let Ok(outer) = INSIDE.try_with(Arc::clone) {

@@ -14,7 +14,7 @@ use super::conduct::{conduct, offered};
 use super::scope::{Callee, Frame, Scope};
 use crate::agent::Asked;
 use crate::model::SCRIPT;
-use crate::record::{EventType, Status, StepEvent};
+use crate::record::{EventType, Status};
 use crate::tool::Output;
 use crate::turn::{Arguments, Call, Definition, Failure, Message, code};
 use crate::worker::bind::BoundAgent;
@@ -73,7 +73,6 @@ impl Scope {
         let mut start = self.call_event(EventType::ToolStart, call);
         start.attempt = Some(attempt);
         start.started_at_ms = Some(began);
-        let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
         self.start(start, pinned).await?;
 
         let clock = Instant::now();
@@ -83,7 +82,8 @@ impl Scope {
         let output = result.as_ref().map_err(Clone::clone).and_then(|text| {
             Output::of(text).map_err(|error| Failure::new(code::INVALID_RESULT, error.message()))
         });
-        end.attempt = None;
+        let mut end = self.call_event(EventType::ToolResult, call);
+        end.started_at_ms = Some(began);
         end.attempts = Some(attempt);
         end.usage = self.used_inside(&call.position);
         end.latency_ms = Some(elapsed_ms(clock));

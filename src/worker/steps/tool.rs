@@ -10,7 +10,7 @@ use super::record::Outcome;
 use super::scope::{Around, Scope};
 use super::{Hold, Interrupt};
 use crate::metrics::metrics;
-use crate::record::{EventType, Status, StepEvent};
+use crate::record::{EventType, Status};
 use crate::tool::{Decimal, Output, Registered, ToolContext, UnknownOutcome, execute};
 use crate::turn::{Call, Used};
 use crate::worker::driver::elapsed_ms;
@@ -52,12 +52,16 @@ impl Scope {
     ) -> Result<Outcome, Interrupt> {
         let Begun { attempt, active, hold, pinned } = begun;
         let steps = self.steps();
-        let mut start = self.call_event(EventType::ToolStart, call);
+        let started_at_ms = (steps.shared.clock)();
+        let event = |kind| {
+            let mut event = self.call_event(kind, call);
+            event.deterministic = tool.spec.deterministic.then_some(true);
+            event.external_io_mode = Some(steps.shared.environment.external_io_mode);
+            event.started_at_ms = Some(started_at_ms);
+            event
+        };
+        let mut start = event(EventType::ToolStart);
         start.attempt = Some(attempt);
-        start.deterministic = tool.spec.deterministic.then_some(true);
-        start.external_io_mode = Some(steps.shared.environment.external_io_mode);
-        start.started_at_ms = Some((steps.shared.clock)());
-        let mut end = StepEvent { kind: EventType::ToolResult, ..start.clone() };
         self.start(start, reports(tool) || pinned).await?;
 
         // Before it runs: it may be what ends the process.
@@ -86,7 +90,7 @@ impl Scope {
         metrics.tool_attempts.with_label_values(&[name]).inc_by(runs.into());
 
         let output = execution.result.as_ref().ok().and_then(Output::to_raw);
-        end.attempt = None;
+        let mut end = event(EventType::ToolResult);
         end.attempts = Some(execution.attempts);
         end.cache_hit = tool.spec.cache_ttl.map(|_| execution.cache_hit);
         let cost = match (execution.cache_hit, runs) {

@@ -130,7 +130,7 @@ impl World {
     fn job(&self) -> Job {
         let read = read_turn("agent.turns", 0, self.offset, None, Some(&self.turn));
         let (identity, turn) = match read {
-            Ok((identity, turn)) => (identity, Ok(turn)),
+            Ok((identity, turn)) => (identity, Ok(Box::new(turn))),
             Err(unreadable) => (unreadable.identity.clone(), Err(unreadable)),
         };
         let record = Record {
