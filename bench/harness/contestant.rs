@@ -9,11 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::message::Message;
-use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
-
-use crate::run::{self, Result, Run, Settings, Worker, client};
+use crate::bare;
+use crate::run::{self, Result, Run, Settings, Worker};
 
 /// How long a contestant may take until it is ready.
 const START: Duration = Duration::from_secs(120);
@@ -26,6 +23,9 @@ pub enum Contestant {
     /// A loop that reads a record, writes a result, and commits now and then: the limit. Its
     /// `linger.ms` says how long the client gathers.
     Bare { linger_ms: &'static str },
+    /// A bare client that makes as many round trips for each turn as a durable turn has to: it reads a record, writes so many
+    /// others one after the other, each acknowledged and read back before the next, and then a result.
+    RoundTrips { confirmed: usize },
     /// A program in `bench/contestants/`.
     Other { name: &'static str, env: &'static [(&'static str, &'static str)] },
 }
@@ -42,7 +42,8 @@ impl Contestant {
     pub fn start(&self, run: &Run) -> Result<Running> {
         match self {
             Self::Turnmill(settings) => Ok(Running::Turnmill(run.worker("worker", settings)?)),
-            Self::Bare { linger_ms } => bare(run, linger_ms),
+            Self::Bare { linger_ms } => bare::repeat(run, linger_ms),
+            Self::RoundTrips { confirmed } => bare::round_trips(run, *confirmed),
             Self::Other { name, env } => other(run, name, env),
         }
     }
@@ -124,41 +125,4 @@ fn other(run: &Run, name: &str, env: &[(&str, &str)]) -> Result<Running> {
         return Err(format!("{name} did not get ready: {line:?}\n{log}").into());
     }
     Ok(running)
-}
-
-/// The same acknowledgements as a worker's.
-fn bare(run: &Run, linger_ms: &str) -> Result<Running> {
-    let consumer: BaseConsumer = client(&run.brokers)
-        .set("group.id", &run.name)
-        .set("enable.auto.commit", "false")
-        .set("fetch.queue.backoff.ms", "20")
-        .create()?;
-    let producer: ThreadedProducer<DefaultProducerContext> = client(&run.brokers)
-        .set("enable.idempotence", "true")
-        .set("acks", "all")
-        .set("linger.ms", linger_ms)
-        .set("queue.buffering.max.messages", "1000000")
-        .create()?;
-    consumer.subscribe(&[&run.topic("turns")])?;
-    let over = Arc::new(AtomicBool::new(false));
-    let (results, stop) = (run.topic("results"), Arc::clone(&over));
-    let thread = std::thread::spawn(move || {
-        let result = format!("{{\"status\":\"completed\",\"output\":\"{}\"}}", "x".repeat(220));
-        let mut since = 0;
-        while !stop.load(Ordering::Relaxed) {
-            let Some(message) = consumer.poll(Duration::from_millis(50)) else { continue };
-            let message = message.map_err(|e| e.to_string())?;
-            // As large as a result of Turnmill's.
-            let record = BaseRecord::to(&results).key(message.key().unwrap_or_default()).payload(&result);
-            producer.send(record).map_err(|(e, _)| e.to_string())?;
-            since += 1;
-            if since == 2_000 {
-                since = 0;
-                producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())?;
-                consumer.commit_consumer_state(CommitMode::Async).map_err(|e| e.to_string())?;
-            }
-        }
-        producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())
-    });
-    Ok(Running::Bare(over, Some(thread)))
 }

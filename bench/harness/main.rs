@@ -3,6 +3,7 @@
 //! | file | measures |
 //! | --- | --- |
 //! | `race` | contestants side by side: bursts, and turns that come steadily |
+//! | `bare` | bare clients: what can be done at all |
 //! | `alone` | memory, start-up, a durable step, growth |
 //! | `confirm` | what it costs a bare client to read a record back |
 //! | `recovery` | restore after a crash, with a small log and a large one |
@@ -11,6 +12,7 @@
 //! | `report` | the table, the chart, the raw data |
 
 mod alone;
+mod bare;
 mod confirm;
 mod contestant;
 mod race;
@@ -60,6 +62,7 @@ fn main() -> Result<()> {
 const RESTATE: &str = "Restate 1.7";
 const TURNMILL: &str = "Turnmill";
 const BARE: &str = "bare loop";
+const ROUND_TRIPS: &str = "bare client, the same round trips";
 
 /// As a user would run it who has much to do: more turns in flight than by default.
 fn busy() -> Contestant {
@@ -171,12 +174,17 @@ fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Re
         Ok(())
     })?;
     part(report, "steadily", &|report| {
-        let mut entrants = vec![plain(0)];
+        // Three replies that make calls, and the answer.
+        let least =
+            Entrant { name: ROUND_TRIPS, contestant: Contestant::RoundTrips { confirmed: 4 }, turns: 0 };
+        let mut entrants = vec![plain(0), least];
         entrants.extend(with(0, RESTATE));
         let steady = race(brokers, "three durable steps, 200 turns/s", Work::THREE_STEPS, 3);
         let p50s = steady.steady(200, 20, &entrants, report)?;
+        report.ratio("p50_over_bare_round_trips_at_200", p50s[TURNMILL] / p50s[ROUND_TRIPS]);
         if let Some(restate) = p50s.get(RESTATE) {
             report.ratio("restate_p50_over_ours_at_200", restate / p50s[TURNMILL]);
+            report.ratio("restate_p50_over_bare_round_trips_at_200", restate / p50s[ROUND_TRIPS]);
         }
         Ok(())
     })?;

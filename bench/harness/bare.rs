@@ -1,0 +1,182 @@
+//! Bare clients: what the client library and the brokers can do at all.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rdkafka::ClientContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::message::Message;
+use rdkafka::producer::{
+    BaseRecord, DefaultProducerContext, DeliveryResult, NoCustomPartitioner, Producer, ProducerContext,
+    ThreadedProducer,
+};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::contestant::Running;
+use crate::run::{Result, Run, client};
+
+/// A loop that reads a record and writes a result. The same acknowledgements as a worker's.
+pub fn repeat(run: &Run, linger_ms: &str) -> Result<Running> {
+    let consumer: BaseConsumer = client(&run.brokers)
+        .set("group.id", &run.name)
+        .set("enable.auto.commit", "false")
+        .set("fetch.queue.backoff.ms", "20")
+        .create()?;
+    let producer: ThreadedProducer<DefaultProducerContext> = client(&run.brokers)
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("linger.ms", linger_ms)
+        .set("queue.buffering.max.messages", "1000000")
+        .create()?;
+    consumer.subscribe(&[&run.topic("turns")])?;
+    let over = Arc::new(AtomicBool::new(false));
+    let (results, stop) = (run.topic("results"), Arc::clone(&over));
+    let thread = std::thread::spawn(move || {
+        let result = format!("{{\"status\":\"completed\",\"output\":\"{}\"}}", "x".repeat(220));
+        let mut since = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let Some(message) = consumer.poll(Duration::from_millis(50)) else { continue };
+            let message = message.map_err(|e| e.to_string())?;
+            // As large as a result of Turnmill's.
+            let record = BaseRecord::to(&results).key(message.key().unwrap_or_default()).payload(&result);
+            producer.send(record).map_err(|(e, _)| e.to_string())?;
+            since += 1;
+            if since == 2_000 {
+                since = 0;
+                producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())?;
+                consumer.commit_consumer_state(CommitMode::Async).map_err(|e| e.to_string())?;
+            }
+        }
+        producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())
+    });
+    Ok(Running::Bare(over, Some(thread)))
+}
+
+/// Hands the offset of each record over when it is acknowledged.
+struct Acknowledged;
+
+impl ClientContext for Acknowledged {}
+
+impl ProducerContext<NoCustomPartitioner> for Acknowledged {
+    type DeliveryOpaque = Box<oneshot::Sender<i64>>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, acknowledged: Box<oneshot::Sender<i64>>) {
+        if let Ok(message) = result {
+            let _ = acknowledged.send(message.offset());
+        }
+    }
+}
+
+/// How far a partition was read back, and who waits for more.
+#[derive(Default)]
+struct ReadBack {
+    position: i64,
+    waiting: Vec<(i64, oneshot::Sender<()>)>,
+}
+
+impl ReadBack {
+    fn pass(&mut self, offset: i64) {
+        self.position = offset + 1;
+        for (_, waiter) in self.waiting.extract_if(.., |(at, _)| *at <= offset) {
+            let _ = waiter.send(());
+        }
+    }
+
+    /// None: it was read back already.
+    fn wait(&mut self, offset: i64) -> Option<oneshot::Receiver<()>> {
+        let (waiter, passed) = oneshot::channel();
+        (self.position <= offset).then(|| self.waiting.push((offset, waiter)))?;
+        Some(passed)
+    }
+}
+
+/// What the turns of a run share.
+struct Chain {
+    producer: ThreadedProducer<Acknowledged>,
+    events: String,
+    results: String,
+    read_back: Vec<Mutex<ReadBack>>,
+    confirmed: usize,
+}
+
+impl Chain {
+    async fn turn(&self, partition: i32, key: Vec<u8>, value: Vec<u8>) -> Option<()> {
+        let turn: Value = serde_json::from_slice(&value).ok()?;
+        // As large as events and results of Turnmill's.
+        let event = "x".repeat(400);
+        for _ in 0..self.confirmed {
+            let offset = self.write(&self.events, Some(partition), &key, &event).await?;
+            let passed = self.read_back(partition).wait(offset);
+            if let Some(passed) = passed {
+                passed.await.ok()?;
+            }
+        }
+        let result = json!({"turn_id": turn["turn_id"], "status": "completed", "output": "x".repeat(200)});
+        self.write(&self.results, None, &key, &result.to_string()).await.map(drop)
+    }
+
+    fn read_back(&self, partition: i32) -> MutexGuard<'_, ReadBack> {
+        self.read_back[partition as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, topic: &str, partition: Option<i32>, key: &[u8], value: &str) -> Option<i64> {
+        let (acknowledged, offset) = oneshot::channel();
+        let mut record = BaseRecord::with_opaque_to(topic, Box::new(acknowledged)).key(key).payload(value);
+        record.partition = partition;
+        self.producer.send(record).ok()?;
+        offset.await.ok()
+    }
+}
+
+/// As many round trips as a durable turn has to make, and nothing else. The same acknowledgements as a worker's.
+pub fn round_trips(run: &Run, confirmed: usize) -> Result<Running> {
+    let turns: BaseConsumer = client(&run.brokers)
+        .set("group.id", &run.name)
+        .set("enable.auto.commit", "false")
+        .set("fetch.wait.max.ms", "100")
+        .create()?;
+    let tail: BaseConsumer =
+        client(&run.brokers).set("group.id", "bench").set("fetch.wait.max.ms", "100").create()?;
+    let producer = client(&run.brokers)
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("linger.ms", "0")
+        .create_with_context(Acknowledged)?;
+    let (events, results) = (run.topic("events"), run.topic("results"));
+    let mut all = TopicPartitionList::new();
+    for partition in 0..run.partitions {
+        all.add_partition_offset(&events, partition, Offset::Beginning)?;
+    }
+    tail.assign(&all)?;
+    turns.subscribe(&[&run.topic("turns")])?;
+    let read_back = (0..run.partitions).map(|_| Mutex::default()).collect();
+    let chain = Arc::new(Chain { producer, events, results, read_back, confirmed });
+    let over = Arc::new(AtomicBool::new(false));
+    std::thread::spawn({
+        let (chain, over) = (Arc::clone(&chain), Arc::clone(&over));
+        move || {
+            while !over.load(Ordering::Relaxed) {
+                if let Some(Ok(message)) = tail.poll(Duration::from_millis(50)) {
+                    chain.read_back(message.partition()).pass(message.offset());
+                }
+            }
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    let stop = Arc::clone(&over);
+    let thread = std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            let Some(message) = turns.poll(Duration::from_millis(50)) else { continue };
+            let message = message.map_err(|e| e.to_string())?;
+            let (key, value) = (message.key().unwrap_or_default(), message.payload().unwrap_or_default());
+            let (partition, key, value, chain) =
+                (message.partition(), key.to_vec(), value.to_vec(), Arc::clone(&chain));
+            runtime.spawn(async move { chain.turn(partition, key, value).await });
+        }
+        Ok(())
+    });
+    Ok(Running::Bare(over, Some(thread)))
+}
