@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use crate::contestant::Contestant;
+use crate::race::Race;
 use crate::report::{RATE, Report};
 use crate::run::{Result, Run, Settings, Work, each, median, well};
 
@@ -80,33 +82,27 @@ pub fn step(brokers: &str, rounds: usize, bare: &[f64], report: &mut Report) -> 
 
 /// How the cost of a turn grows: with its steps, with sessions, with partitions.
 pub fn growth(brokers: &str, report: &mut Report) -> Result<()> {
-    let settings = Settings { max_in_flight: Some(1_000), ..Settings::default() };
-    let rate = |work, partitions, sessions, turns| -> Result<f64> {
-        let run = Run::new(brokers, "growth", partitions, sessions)?.filled(work, turns)?;
-        let mut worker = run.worker("worker", &settings)?;
-        let rate = run.rate()?;
-        worker.stop()?;
-        Ok(rate)
+    const ROUNDS: usize = 3;
+    let worker = Contestant::Turnmill(Settings { max_in_flight: Some(1_000), ..Settings::default() });
+    let rates = |work, partitions, sessions, turns| -> Result<Vec<f64>> {
+        let race = Race { brokers, name: "growth", work, partitions, sessions, rounds: ROUNDS };
+        (0..ROUNDS).map(|_| race.rate(&worker, turns)).collect()
     };
     println!("\ngrowth: a turn of so many steps");
     for steps in [1, 4, 16, 64, 256] {
-        let turns = (16_000 / (steps + 1)).max(100);
-        let rate = rate(Work { steps, ..Work::NOTHING }, PARTITIONS, 1_000, turns)?;
-        report.row(
-            "growth",
-            &format!("Turnmill, {steps} steps"),
-            "µs a step",
-            vec![1e6 / rate / steps as f64],
-        );
+        let turns = 80_000 / (steps + 1);
+        let rates = rates(Work { steps, ..Work::NOTHING }, PARTITIONS, 1_000, turns)?;
+        let each = rates.into_iter().map(|rate| 1e6 / rate / steps as f64).collect();
+        report.row("growth", &format!("Turnmill, {steps} steps"), "µs a step", each);
     }
     println!("\ngrowth: so many sessions, so many partitions");
     for sessions in [100, 1_000, 10_000] {
-        let rate = rate(Work::NOTHING, PARTITIONS, sessions, 20_000)?;
-        report.row("growth", &format!("Turnmill, {sessions} sessions"), RATE, vec![rate]);
+        let rates = rates(Work::NOTHING, PARTITIONS, sessions, 30_000)?;
+        report.row("growth", &format!("Turnmill, {sessions} sessions"), RATE, rates);
     }
     for partitions in [1, 4, 16, 64] {
-        let rate = rate(Work::NOTHING, partitions, 1_000, 20_000)?;
-        report.row("growth", &format!("Turnmill, {partitions} partitions"), RATE, vec![rate]);
+        let rates = rates(Work::NOTHING, partitions, 1_000, 30_000)?;
+        report.row("growth", &format!("Turnmill, {partitions} partitions"), RATE, rates);
     }
     Ok(())
 }

@@ -18,8 +18,9 @@ use tokio::sync::oneshot;
 use crate::contestant::Running;
 use crate::run::{Result, Run, client};
 
-/// A loop that reads a record and writes a result. The same acknowledgements as a worker's.
-pub fn repeat(run: &Run, linger_ms: &str) -> Result<Running> {
+/// A loop that reads a record, writes so many events, which it reads on as a worker does, and a result, and waits for none of
+/// them. The same acknowledgements as a worker's.
+pub fn repeat(run: &Run, linger_ms: &str, events: usize) -> Result<Running> {
     let consumer: BaseConsumer = client(&run.brokers)
         .set("group.id", &run.name)
         .set("enable.auto.commit", "false")
@@ -33,18 +34,33 @@ pub fn repeat(run: &Run, linger_ms: &str) -> Result<Running> {
         .create()?;
     consumer.subscribe(&[&run.topic("turns")])?;
     let over = Arc::new(AtomicBool::new(false));
-    let (results, stop) = (run.topic("results"), Arc::clone(&over));
+    if events > 0 {
+        let (tail, over) = (tail(run)?, Arc::clone(&over));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                drop(tail.poll(Duration::from_millis(50)));
+            }
+        });
+    }
+    let (topic, results, stop) = (run.topic("events"), run.topic("results"), Arc::clone(&over));
     let thread = std::thread::spawn(move || {
+        // As large as events of Turnmill's.
+        let event = "x".repeat(400);
         let result = format!("{{\"status\":\"completed\",\"output\":\"{}\"}}", "x".repeat(220));
         let mut since = 0;
         while !stop.load(Ordering::Relaxed) {
             let Some(message) = consumer.poll(Duration::from_millis(50)) else { continue };
             let message = message.map_err(|e| e.to_string())?;
+            for _ in 0..events {
+                let record = BaseRecord::to(&topic).partition(message.partition()).key("k").payload(&event);
+                producer.send(record).map_err(|(e, _)| e.to_string())?;
+            }
             // As large as a result of Turnmill's.
             let record = BaseRecord::to(&results).key(message.key().unwrap_or_default()).payload(&result);
             producer.send(record).map_err(|(e, _)| e.to_string())?;
             since += 1;
-            if since == 2_000 {
+            // Seldom: while it waits, nothing goes on.
+            if since == 20_000 {
                 since = 0;
                 producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())?;
                 consumer.commit_consumer_state(CommitMode::Async).map_err(|e| e.to_string())?;
@@ -53,6 +69,18 @@ pub fn repeat(run: &Run, linger_ms: &str) -> Result<Running> {
         producer.flush(Duration::from_secs(30)).map_err(|e| e.to_string())
     });
     Ok(Running::Bare(over, Some(thread)))
+}
+
+/// Reads all events on.
+fn tail(run: &Run) -> Result<BaseConsumer> {
+    let tail: BaseConsumer =
+        client(&run.brokers).set("group.id", "bench").set("fetch.wait.max.ms", "100").create()?;
+    let mut all = TopicPartitionList::new();
+    for partition in 0..run.partitions {
+        all.add_partition_offset(&run.topic("events"), partition, Offset::Beginning)?;
+    }
+    tail.assign(&all)?;
+    Ok(tail)
 }
 
 /// Hands the offset of each record over when it is acknowledged.
@@ -138,19 +166,13 @@ pub fn round_trips(run: &Run, confirmed: usize) -> Result<Running> {
         .set("enable.auto.commit", "false")
         .set("fetch.wait.max.ms", "100")
         .create()?;
-    let tail: BaseConsumer =
-        client(&run.brokers).set("group.id", "bench").set("fetch.wait.max.ms", "100").create()?;
+    let tail = tail(run)?;
     let producer = client(&run.brokers)
         .set("enable.idempotence", "true")
         .set("acks", "all")
         .set("linger.ms", "0")
         .create_with_context(Acknowledged)?;
     let (events, results) = (run.topic("events"), run.topic("results"));
-    let mut all = TopicPartitionList::new();
-    for partition in 0..run.partitions {
-        all.add_partition_offset(&events, partition, Offset::Beginning)?;
-    }
-    tail.assign(&all)?;
     turns.subscribe(&[&run.topic("turns")])?;
     let read_back = (0..run.partitions).map(|_| Mutex::default()).collect();
     let chain = Arc::new(Chain { producer, events, results, read_back, confirmed });

@@ -21,8 +21,8 @@ pub enum Contestant {
     /// The release binary.
     Turnmill(Settings),
     /// A loop that reads a record, writes a result, and commits now and then: the limit. Its
-    /// `linger.ms` says how long the client gathers.
-    Bare { linger_ms: &'static str },
+    /// `linger.ms` says how long the client gathers. With events it writes and reads on as many records as a worker.
+    Bare { linger_ms: &'static str, events: usize },
     /// A bare client that makes as many round trips for each turn as a durable turn has to: it reads a record, writes so many
     /// others one after the other, each acknowledged and read back before the next, and then a result.
     RoundTrips { confirmed: usize },
@@ -42,7 +42,7 @@ impl Contestant {
     pub fn start(&self, run: &Run) -> Result<Running> {
         match self {
             Self::Turnmill(settings) => Ok(Running::Turnmill(run.worker("worker", settings)?)),
-            Self::Bare { linger_ms } => bare::repeat(run, linger_ms),
+            Self::Bare { linger_ms, events } => bare::repeat(run, linger_ms, *events),
             Self::RoundTrips { confirmed } => bare::round_trips(run, *confirmed),
             Self::Other { name, env } => other(run, name, env),
         }

@@ -62,6 +62,7 @@ fn main() -> Result<()> {
 const RESTATE: &str = "Restate 1.7";
 const TURNMILL: &str = "Turnmill";
 const BARE: &str = "bare loop";
+const SAME_RECORDS: &str = "bare loop, the same records";
 const ROUND_TRIPS: &str = "bare client, the same round trips";
 
 /// As a user would run it who has much to do: more turns in flight than by default.
@@ -74,7 +75,7 @@ fn turnmill(turns: usize) -> Entrant {
 }
 
 fn bare(turns: usize) -> Entrant {
-    Entrant { name: BARE, contestant: Contestant::Bare { linger_ms: "0" }, turns }
+    Entrant { name: BARE, contestant: Contestant::Bare { linger_ms: "0", events: 0 }, turns }
 }
 
 /// Of the others, those that can take part.
@@ -145,12 +146,19 @@ fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Re
         |turns| Entrant { name: TURNMILL, contestant: Contestant::Turnmill(Settings::default()), turns };
 
     part(report, "nothing", &|report| {
-        let gathers = Contestant::Bare { linger_ms: "5" };
-        let gathers = Entrant { name: "bare loop, linger 5 ms", contestant: gathers, turns: 60_000 };
-        let mut entrants = vec![turnmill(40_000), bare(40_000), gathers];
+        let gathers = |name, events, turns| {
+            let contestant = Contestant::Bare { linger_ms: "5", events };
+            Entrant { name, contestant, turns }
+        };
+        // The events of a turn without tools: its start, its reply, its answer, its end.
+        let as_much = gathers(SAME_RECORDS, 4, 40_000);
+        let mut entrants =
+            vec![turnmill(60_000), bare(100_000), gathers("bare loop, linger 5 ms", 0, 100_000), as_much];
         entrants.extend(with(20_000, "Parallel Consumer 0.5"));
         let rates = race(brokers, "no tools", Work::NOTHING, 5).burst(&entrants, report)?;
         report.ratio("no_tools_vs_bare_loop", rates[TURNMILL] / rates[BARE]);
+        report.ratio("no_tools_vs_bare_loop_same_records", rates[TURNMILL] / rates[SAME_RECORDS]);
+        report.ratio("bare_loop_same_records_vs_bare_loop", rates[SAME_RECORDS] / rates[BARE]);
         Ok(())
     })?;
     part(report, "burst", &|report| {
@@ -190,9 +198,9 @@ fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Re
     })?;
     part(report, "busy", &|report| {
         let hot = Race { sessions: 20, ..race(brokers, "20 sessions, 60 ms a turn", Work::SIXTY_MS, 3) };
-        let mut entrants = vec![plain(2_000)];
-        entrants.extend(with(1_000, RESTATE));
-        entrants.extend(with(1_000, "Parallel Consumer 0.5"));
+        let mut entrants = vec![plain(4_000)];
+        entrants.extend(with(4_000, RESTATE));
+        entrants.extend(with(4_000, "Parallel Consumer 0.5"));
         let rates = hot.burst(&entrants, report)?;
         report.ratio("hot_sessions_of_ideal", rates[TURNMILL] / (20.0 / 0.060));
         Ok(())

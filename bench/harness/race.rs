@@ -1,7 +1,7 @@
 //! Contestants side by side: each works off the same turns on topics of its own, in turn, several rounds.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::message::Message as _;
@@ -34,8 +34,9 @@ impl Race<'_> {
         Run::new(self.brokers, "race", self.partitions, self.sessions)
     }
 
-    /// How many turns a second each works off that come all at once, from when the first is sent to when the last has its
-    /// result: from the first result on would count what was begun before it. The medians, by name.
+    /// How many turns a second each works off that come all at once, from when the first is sent to when the last
+    /// result is read. What a record says of its time is when a client took it in, which may be long before. The medians, by
+    /// name.
     pub fn burst(&self, entrants: &[Entrant], report: &mut Report) -> Result<HashMap<&'static str, f64>> {
         println!("\n{}: over {} sessions on {} partitions", self.name, self.sessions, self.partitions);
         let mut rates: Vec<Vec<f64>> = vec![Vec::new(); entrants.len()];
@@ -43,21 +44,27 @@ impl Race<'_> {
         for round in 0..=self.rounds {
             for (entrant, rates) in entrants.iter().zip(&mut rates) {
                 let turns = if round == 0 { entrant.turns / 4 + 1 } else { entrant.turns };
-                let mut run = self.run()?;
-                let running = entrant.contestant.start(&run)?;
-                let results = self.warm(&mut run)?;
-                let made = run.make(self.work, turns);
-                let begun = now_ms();
-                run.send_all(&made)?;
-                let took = last_result(&results, turns)? - begun;
-                let rate = turns as f64 * 1e3 / took.max(1) as f64;
-                running.stop()?;
+                let rate = self.rate(&entrant.contestant, turns)?;
                 if round > 0 {
                     rates.push(rate);
                 }
             }
         }
         Ok(tell(self.name, entrants, RATE, rates, report))
+    }
+
+    /// As [`Self::burst`], of one run of one contestant.
+    pub fn rate(&self, contestant: &Contestant, turns: usize) -> Result<f64> {
+        let mut run = self.run()?;
+        let running = contestant.start(&run)?;
+        let results = self.warm(&mut run)?;
+        let made = run.make(self.work, turns);
+        let begun = Instant::now();
+        run.send_all(&made)?;
+        each(&results, turns, well)?;
+        let took = begun.elapsed();
+        running.stop()?;
+        Ok(turns as f64 / took.as_secs_f64())
     }
 
     /// How long turns take that come steadily, from when each is sent until its result is read: the medians, by name.
@@ -131,21 +138,6 @@ impl Race<'_> {
         let counted = came.into_iter().filter(|(turn, _)| *turn >= count / 3);
         Ok(counted.map(|(turn, at)| at.duration_since(sent[turn]).as_secs_f64() * 1e3).collect())
     }
-}
-
-/// When the last of so many results was made, in milliseconds since 1970 UTC.
-fn last_result(results: &BaseConsumer, count: usize) -> Result<i64> {
-    let mut last = 0;
-    each(results, count, |message| {
-        last = last.max(message.timestamp().to_millis().unwrap_or_default());
-        well(message)
-    })?;
-    Ok(last)
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn tell(

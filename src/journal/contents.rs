@@ -2,29 +2,36 @@
 
 use crate::record::StepEvent;
 
-/// How many events of a turn count that others may be made from, in the order of the log.
+/// How many events of a turn that its last owner has written count, of those that others may be made from; in the order
+/// of the log. What an earlier owner has written was all read before the next one went on.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Contents(u32);
+pub(crate) struct Contents {
+    fence: Option<i64>,
+    count: u32,
+}
 
 impl Contents {
     /// Takes in an event that nothing else makes void. False: something that it was made from never came to the log, and it
     /// does not count (rule 13).
     pub(crate) fn admit(&mut self, event: &StepEvent) -> bool {
-        if event.made_from.is_some_and(|contents| self.0 < contents) {
+        if self.fence != event.fence {
+            *self = Self { fence: event.fence, count: 0 };
+        }
+        if event.made_from.is_some_and(|contents| self.count < contents) {
             return false;
         }
-        self.0 = self.0.saturating_add(u32::from(event.is_content()));
+        self.add(event);
         true
     }
 
     /// An event is handed over.
     pub(crate) fn add(&mut self, event: &StepEvent) {
-        self.0 = self.0.saturating_add(u32::from(event.is_content()));
+        self.count = self.count.saturating_add(u32::from(event.is_content()));
     }
 
     /// How many there are.
     pub(crate) fn count(self) -> u32 {
-        self.0
+        self.count
     }
 }
 
@@ -66,11 +73,20 @@ mod tests {
         assert_eq!(without(2), [true; 5], "nothing is made from a start");
         assert_eq!(without(3), [true, true, true, false, false]);
         assert_eq!(without(4), [true, true, true, true, false]);
-        // A later run knows what counts.
-        let mut events = whole.to_vec();
-        events.splice(3..4, []);
-        events.extend([(TurnStart, None), (ToolResult, None), (ModelReply, Some(4)), (TurnOutput, Some(5))]);
-        assert_eq!(admitted(&events), [true, true, true, false, false, true, true, true, true]);
+    }
+
+    #[test]
+    fn what_a_later_owner_writes_is_made_from_what_it_has_read_whatever_is_left_of_that() {
+        let mut contents = Contents::default();
+        let mut admit = |fence, kind, made_from| {
+            contents.admit(&StepEvent { fence: Some(fence), ..event(kind, made_from) })
+        };
+        assert!(admit(1, EventType::TurnStart, None));
+        assert!(!admit(1, EventType::ModelReply, Some(2)));
+        assert!(admit(7, EventType::TurnStart, None));
+        assert!(admit(7, EventType::ModelReply, Some(1)));
+        assert!(!admit(7, EventType::ModelReply, Some(3)), "a result is missing");
+        assert!(!admit(9, EventType::TurnOutput, Some(1)), "its own start is missing");
     }
 
     #[test]

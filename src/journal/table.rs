@@ -54,8 +54,8 @@ pub(crate) struct TurnLog {
     pub first_offset: Option<i64>,
     /// What the turn answers.
     pub output: Option<Output>,
-    /// How many records there are that later ones may be made from.
-    pub contents: Contents,
+    /// Which events count by what they were made from.
+    contents: Contents,
 }
 
 /// A turn that has ended.
@@ -192,9 +192,11 @@ impl Table {
 }
 
 impl TurnLog {
-    /// How often a worker has died under the turn, for the same record, since it last got any further.
-    pub(crate) fn deaths(&self) -> u32 {
-        u32::try_from(self.died.len()).unwrap_or(u32::MAX)
+    /// How often a worker has died under the turn of the record at this offset, since it last got any further. One that
+    /// was sent again by hand has its tries before it.
+    pub(crate) fn deaths(&self, input_offset: i64) -> u32 {
+        let died = if self.input_offset == Some(input_offset) { self.died.len() } else { 0 };
+        u32::try_from(died).unwrap_or(u32::MAX)
     }
 
     /// Whether anything is recorded that a rerun would go by.
@@ -359,6 +361,18 @@ mod tests {
     }
 
     #[test]
+    fn what_lacks_what_it_was_made_from_is_no_content_and_a_trace_all_the_same() {
+        let mut table = Table::new(0);
+        let (s, t) = ids();
+        let reply = json!({"type": "model:reply", "position": "m1", "input_hash": "h", "made_from": 3});
+        table.apply(4, event(reply));
+        table.apply(5, event(json!({"type": "turn:output", "output": "done", "made_from": 4})));
+        assert!(!table.has_answer(&s, &t));
+        let log = table.take(&s, &t);
+        assert_eq!((log.has_steps(), log.is_whole, log.first_offset), (false, false, Some(4)));
+    }
+
+    #[test]
     fn a_recorded_failure_is_a_result() {
         let mut table = Table::new(0);
         table.apply(
@@ -395,15 +409,16 @@ mod tests {
         table.apply(6, start(7, 5));
         table.apply(7, stopped(5));
         let log = table.take(&s, &t);
-        assert_eq!(log.deaths(), 2, "a reply that was there is no progress, and a drain is no death");
+        assert_eq!(log.deaths(7), 2, "a reply that was there is no progress, and a drain is no death");
         assert_eq!(log.starts, 5);
         // Compaction keeps the last record of a key.
         table.apply(8, start(7, 1));
         table.apply(9, stopped(2));
-        assert_eq!(table.take(&s, &t).deaths(), 1);
+        let log = table.take(&s, &t);
+        assert_eq!((log.deaths(7), log.deaths(9)), (1, 0), "another record of it has not been tried");
         table.apply(10, start(7, 1));
         table.apply(11, start(9, 2));
-        assert_eq!(table.take(&s, &t).deaths(), 1);
+        assert_eq!(table.take(&s, &t).deaths(9), 1);
     }
 
     #[test]

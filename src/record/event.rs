@@ -193,7 +193,7 @@ pub struct StepEvent {
     /// The offset of the turn's record; on `turn:start` and `turn:end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_offset: Option<i64>,
-    /// How many records of the turn that count, its starts, replies and results, had been written when this was: with
+    /// How many records of the turn that count, its start, replies and results, had been written with this fence: with
     /// fewer before it on the log it lacks what it was made from, and does not count. On what is made from all of
     /// them: replies and `turn:output`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -131,10 +131,10 @@ impl LastEvent {
     /// Waits until it is confirmed. A tail that brings nothing must not hold a drain up: nothing is finished then.
     pub(super) async fn confirmed(self) -> Result<(), Halt> {
         let Some((journal, receipt)) = self.appended else { return Ok(()) };
-        let offset = receipt.await?;
+        let confirmed = async { journal.confirmed(receipt.await?).await };
         tokio::select! {
             biased;
-            confirmed = journal.confirmed(offset) => Ok(confirmed?),
+            confirmed = confirmed => Ok(confirmed?),
             () = self.given_up.cancelled() => Err(Halt::GivenUp),
         }
     }
@@ -175,7 +175,7 @@ pub(super) async fn run(
     let Job { record, identity, turn, .. } = out_of(job);
     let mut run = Run {
         shared: Arc::clone(shared),
-        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), &log)),
+        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), log.first_offset)),
         transactions: to.transactions,
         stop: stop.clone(),
         has_steps: log.has_steps(),
@@ -252,7 +252,7 @@ pub(super) async fn refuse(
     let agent = job.turn.ok().map(|turn| turn.agent.chars().take(64).collect());
     let run = Run {
         shared: Arc::clone(shared),
-        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), &TurnLog::default())),
+        writer: Arc::new(Writer::new(to.journal, stop.now.clone(), None)),
         transactions: to.transactions,
         stop: stop.clone(),
         has_steps,
@@ -307,7 +307,7 @@ impl Run {
         if self.stop.boundary.is_cancelled() {
             return Ok(Way::Stopped);
         }
-        let deaths = log.deaths();
+        let deaths = log.deaths(self.record.offset);
         if deaths >= self.shared.max_redeliveries {
             let message = format!(
                 "{deaths} workers have died under the turn before it got any further (max_redeliveries)"

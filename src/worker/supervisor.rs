@@ -155,6 +155,8 @@ struct Handled {
     partition: i32,
     epoch: u64,
     offset: i64,
+    /// Whether the session's next turn waits for it.
+    holds_lane: bool,
 }
 
 type Ended = (Handled, Result<Done, Halt>);
@@ -472,7 +474,7 @@ impl Supervisor {
         let log = if reused { Box::default() } else { table.take(&session, &turn) };
         // Without a trace a turn may have ended, which matters where its result is promised once; without its beginning
         // its keys may have carried what nobody knows any more.
-        let has_trace = log.starts > 0 || log.has_steps();
+        let has_trace = log.first_offset.is_some() || log.has_steps();
         let expired = job.expired && !log.is_whole && (has_trace || self.transactional.is_some());
         let refusal = if reused {
             Some(Refusal::Reused)
@@ -491,28 +493,33 @@ impl Supervisor {
                 Some(why) => Box::pin(driver::refuse(&shared, writers, *job, why, has_steps, &stop)).await,
                 None => driver::run(&shared, writers, job, log, &stop).await,
             };
-            (Handled { session, turn, partition, epoch, offset }, outcome)
+            (Handled { session, turn, partition, epoch, offset, holds_lane: true }, outcome)
         };
         self.turns.spawn(run.instrument(span));
         Start::Runs
     }
 
-    /// A turn has ended: the session's next one may run. Its record is finished when its last event is confirmed.
-    fn ended(&mut self, (handled, outcome): Ended) -> Result<(), Error> {
-        self.lanes.done(handled.session.clone());
+    /// A turn has ended: the session's next one may run. Its record is finished when its last event is confirmed. Until then a
+    /// record that was no turn holds its lane: one that mends it, and has its turn id, must not come before its end.
+    fn ended(&mut self, (mut handled, outcome): Ended) -> Result<(), Error> {
         match outcome {
             Ok(Done::Ended(end, last)) => {
                 let Handled { session, turn, partition, epoch, .. } = &handled;
                 let current = self.partitions.get_mut(partition).filter(|p| p.epoch == *epoch);
                 let table = current.and_then(|state| state.journal.as_mut()).map(|(_, table)| table);
+                let was_turn = end.is_some();
                 if let (Some(end), Some(table)) = (end, table) {
                     table.end(session.clone(), turn.clone(), end);
+                }
+                if was_turn {
+                    self.lanes.done(session.clone());
+                    handled.holds_lane = false;
                 }
                 self.ending.push(Box::pin(async move { (handled, last.confirmed().await) }));
                 Ok(())
             }
             Ok(Done::Stopped) => {
-                self.leave(handled.partition, handled.epoch);
+                self.leave(&handled);
                 Ok(())
             }
             Err(halt) => self.halted(handled, &halt),
@@ -525,7 +532,7 @@ impl Supervisor {
         match confirmed {
             Ok(()) => {
                 self.consumer.send(Command::Finished { partition, epoch, offset });
-                self.leave(partition, epoch);
+                self.leave(&handled);
                 Ok(())
             }
             Err(halt) => self.halted(handled, &halt),
@@ -533,16 +540,20 @@ impl Supervisor {
     }
 
     /// Nothing of a record is on its way any more.
-    fn leave(&mut self, partition: i32, epoch: u64) {
-        if let Some(state) = self.partitions.get_mut(&partition).filter(|p| p.epoch == epoch) {
+    fn leave(&mut self, handled: &Handled) {
+        if handled.holds_lane {
+            self.lanes.done(handled.session.clone());
+        }
+        if let Some(state) = self.partitions.get_mut(&handled.partition).filter(|p| p.epoch == handled.epoch)
+        {
             state.running -= 1;
         }
-        self.report_drained(partition);
+        self.report_drained(handled.partition);
     }
 
     fn halted(&mut self, handled: Handled, halt: &Halt) -> Result<(), Error> {
-        let Handled { session, turn, partition, epoch, offset } = handled;
-        self.leave(partition, epoch);
+        self.leave(&handled);
+        let Handled { session, turn, partition, epoch, offset, .. } = handled;
         self.check_log()?;
         match halt {
             // Only where the partition is given up anyway.

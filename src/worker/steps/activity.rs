@@ -56,10 +56,8 @@ impl<T> Signal<T> {
 /// Waits until something holds, which whoever changes it tells all waiters of.
 async fn until(changed: &Notify, holds: impl Fn() -> bool) {
     loop {
+        // It hears of every change from here on, though it is not polled yet.
         let change = changed.notified();
-        tokio::pin!(change);
-        // Before the look: a change between the two would be missed.
-        change.as_mut().enable();
         if holds() {
             return;
         }

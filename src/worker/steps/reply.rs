@@ -109,17 +109,13 @@ impl Scope {
         let failure = match self.steps().recall(&position, &question.input, self.keeps()) {
             Decision::Return(Content::Reply(reply)) => {
                 metrics().steps_replayed.with_label_values(&["model"]).inc();
-                return Ok(reply);
-            }
-            Decision::Run { .. } => {
-                let input = question.input.clone();
-                let reply = self.ask(&position, question).await?;
                 if self.keeps() {
-                    let record = Recorded::Done { input, content: Content::Reply(reply.clone()) };
-                    self.steps().remember(&position, record, Again::default());
+                    // Whoever asked for it in this run may not have waited for that.
+                    self.before_calls(&reply).await?;
                 }
                 return Ok(reply);
             }
+            Decision::Run { .. } => return self.ask(&position, question).await,
             Decision::Return(Content::Result(..)) => {
                 changed(&position, "the result of a call is recorded there")
             }
@@ -180,7 +176,7 @@ impl Scope {
             }
         }
         let mut event = self.event(EventType::ModelReply, position);
-        event.input_hash = Some(question.input);
+        event.input_hash = Some(question.input.clone());
         event.started_at_ms = Some(started_at_ms);
         event.latency_ms = Some(elapsed_ms(clock));
         fill_reply(&mut event, &reply);
@@ -202,12 +198,24 @@ impl Scope {
         if let Ok(reply) = &reply {
             hold.spend(Used::reply(reply.usage));
         }
-        let calls = reply.as_ref().is_ok_and(|reply| !reply.calls.is_empty());
-        if calls && steps.shared.step_boundary_durability {
-            // Tools start only after this (rule 14). What an agent's code makes of a last word waits for it itself.
-            steps.writer.confirm().await?;
+        if self.keeps() {
+            // At once: whoever waits for it may be dropped, and ask again.
+            let content = Content::Reply(reply.clone());
+            let record = Recorded::Done { input: question.input, content };
+            steps.remember(position, record, Again::default());
         }
+        self.before_calls(&reply).await?;
         Ok(reply)
+    }
+
+    /// The tools of a reply start only after it is confirmed (rule 14). What an agent's code makes of a last word waits for it
+    /// itself.
+    async fn before_calls(&self, reply: &Result<Reply, Failure>) -> Result<(), Halt> {
+        let calls = reply.as_ref().is_ok_and(|reply| !reply.calls.is_empty());
+        match calls && self.steps().shared.step_boundary_durability {
+            true => self.steps().writer.confirm().await,
+            false => Ok(()),
+        }
     }
 }
 

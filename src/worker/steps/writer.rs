@@ -7,7 +7,7 @@ use futures_util::future::Shared;
 use tokio_util::sync::CancellationToken;
 
 use super::Halt;
-use crate::journal::{Contents, Journal, Receipt, TurnLog};
+use crate::journal::{self, Contents, Journal, Receipt};
 use crate::record::StepEvent;
 
 /// The appends of one run of a turn.
@@ -15,6 +15,8 @@ pub(in crate::worker) struct Writer {
     pub(in crate::worker) journal: Journal,
     /// The drain's time is over: nothing more is waited for.
     given_up: CancellationToken,
+    /// Held while an event is handed over: what it says that it was made from is what was handed over before it.
+    turn: tokio::sync::Mutex<()>,
     appended: Mutex<Appended>,
 }
 
@@ -31,18 +33,46 @@ pub(in crate::worker) enum Weight {
 struct Appended {
     /// Appends that are not acknowledged yet.
     pending: Vec<(Weight, Shared<Receipt>)>,
+    /// Why one never will be.
+    failed: Option<journal::Error>,
     first: Option<i64>,
     last: Option<i64>,
     last_content: Option<i64>,
-    /// How many records of the turn that later ones may be made from were handed over, in earlier runs too.
+    /// How many events that later ones may be made from were handed over.
     contents: Contents,
 }
 
+impl Appended {
+    /// Takes in what was acknowledged meanwhile. Others may wait for the same: each leaves once, when it was heard of.
+    ///
+    /// # Errors
+    /// Something has failed, now or before.
+    fn take_in(&mut self) -> Result<(), Halt> {
+        let Self { pending, failed, first, last, last_content, .. } = self;
+        pending.retain_mut(|(weight, receipt)| match receipt.now_or_never() {
+            None => true,
+            Some(Err(error)) => {
+                failed.get_or_insert(error);
+                false
+            }
+            Some(Ok(offset)) => {
+                *first = Some(first.map_or(offset, |first| first.min(offset)));
+                *last = (*last).max(Some(offset));
+                if *weight == Weight::Content {
+                    *last_content = (*last_content).max(Some(offset));
+                }
+                false
+            }
+        });
+        failed.clone().map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
 impl Writer {
-    /// What earlier runs of the turn have written is in its `log`.
-    pub(in crate::worker) fn new(journal: Journal, given_up: CancellationToken, log: &TurnLog) -> Self {
-        let appended = Appended { first: log.first_offset, contents: log.contents, ..Appended::default() };
-        Self { journal, given_up, appended: Mutex::new(appended) }
+    /// `first` is the offset of the turn's first event, where an earlier run has written it.
+    pub(in crate::worker) fn new(journal: Journal, given_up: CancellationToken, first: Option<i64>) -> Self {
+        let appended = Appended { first, ..Appended::default() };
+        Self { journal, given_up, turn: tokio::sync::Mutex::default(), appended: Mutex::new(appended) }
     }
 
     fn appended(&self) -> MutexGuard<'_, Appended> {
@@ -57,19 +87,31 @@ impl Writer {
 
     /// Hands an event over.
     pub(in crate::worker) async fn append(&self, event: &mut StepEvent, weight: Weight) -> Result<(), Halt> {
-        let receipt = self.journal.append(event).await?;
-        let mut appended = self.appended();
-        appended.pending.push((weight, receipt.shared()));
-        // Not before it was handed over: what another branch hands over meanwhile may come first.
-        appended.contents.add(event);
-        Ok(())
+        let _turn = self.turn.lock().await;
+        self.hand_over(event, weight).await
     }
 
     /// Hands over what is made from everything that was handed over so far, and waits for none of that: where it never
     /// comes to the log, this does not count either (rule 13).
+    ///
+    /// # Errors
+    /// Of that, something is known to have failed.
     pub(in crate::worker) async fn append_made(&self, event: &mut StepEvent) -> Result<(), Halt> {
-        event.made_from = Some(self.appended().contents.count());
-        self.append(event, Weight::Content).await
+        let _turn = self.turn.lock().await;
+        event.made_from = {
+            let mut appended = self.appended();
+            appended.take_in()?;
+            Some(appended.contents.count())
+        };
+        self.hand_over(event, Weight::Content).await
+    }
+
+    async fn hand_over(&self, event: &mut StepEvent, weight: Weight) -> Result<(), Halt> {
+        let receipt = self.journal.append(event).await?;
+        let mut appended = self.appended();
+        appended.pending.push((weight, receipt.shared()));
+        appended.contents.add(event);
+        Ok(())
     }
 
     /// Waits until everything appended so far is acknowledged.
@@ -82,25 +124,10 @@ impl Writer {
             .filter(|(weight, _)| which(*weight))
             .map(|(_, receipt)| receipt.clone())
             .collect();
-        if pending.is_empty() {
-            return Ok(());
-        }
         for receipt in pending {
             receipt.await?;
         }
-        let mut appended = self.appended();
-        let Appended { pending, first, last, last_content, .. } = &mut *appended;
-        // Others may wait for the same ones: each leaves once, when it was heard of.
-        pending.retain(|(weight, receipt)| {
-            let Some(Ok(offset)) = receipt.peek() else { return true };
-            *first = Some(first.map_or(*offset, |first| first.min(*offset)));
-            *last = (*last).max(Some(*offset));
-            if *weight == Weight::Content {
-                *last_content = (*last_content).max(Some(*offset));
-            }
-            false
-        });
-        Ok(())
+        self.appended().take_in()
     }
 
     /// Waits until everything appended so far is confirmed: what lies before a confirmed event is valid too.
