@@ -17,7 +17,7 @@ pub fn memory(brokers: &str, report: &mut Report) -> Result<()> {
     let settings = Settings { max_in_flight: Some(TURNS), ..Settings::default() };
     let mut run = Run::new(brokers, "flight", PARTITIONS, TURNS)?.filled(Work::THREE_STEPS, 500)?;
     let worker = run.worker("worker", &settings)?;
-    run.rate()?;
+    run.work_off()?;
     let before = worker.memory()?;
     run.fill(Work::SLEEP, TURNS)?;
     run.tool_starts(500 * 3 + TURNS)?;

@@ -11,7 +11,6 @@ use rdkafka::producer::{
     BaseRecord, DefaultProducerContext, DeliveryResult, NoCustomPartitioner, Producer, ProducerContext,
     ThreadedProducer,
 };
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -35,7 +34,7 @@ pub fn repeat(run: &Run, linger_ms: &str, events: usize) -> Result<Running> {
     consumer.subscribe(&[&run.topic("turns")])?;
     let over = Arc::new(AtomicBool::new(false));
     if events > 0 {
-        let (tail, over) = (tail(run)?, Arc::clone(&over));
+        let (tail, over) = (run.reader("events")?, Arc::clone(&over));
         std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 drop(tail.poll(Duration::from_millis(50)));
@@ -71,20 +70,8 @@ pub fn repeat(run: &Run, linger_ms: &str, events: usize) -> Result<Running> {
     Ok(Running::Bare(over, Some(thread)))
 }
 
-/// Reads all events on.
-fn tail(run: &Run) -> Result<BaseConsumer> {
-    let tail: BaseConsumer =
-        client(&run.brokers).set("group.id", "bench").set("fetch.wait.max.ms", "100").create()?;
-    let mut all = TopicPartitionList::new();
-    for partition in 0..run.partitions {
-        all.add_partition_offset(&run.topic("events"), partition, Offset::Beginning)?;
-    }
-    tail.assign(&all)?;
-    Ok(tail)
-}
-
 /// Hands the offset of each record over when it is acknowledged.
-struct Acknowledged;
+pub struct Acknowledged;
 
 impl ClientContext for Acknowledged {}
 
@@ -166,7 +153,7 @@ pub fn round_trips(run: &Run, confirmed: usize) -> Result<Running> {
         .set("enable.auto.commit", "false")
         .set("fetch.wait.max.ms", "100")
         .create()?;
-    let tail = tail(run)?;
+    let tail = run.reader("events")?;
     let producer = client(&run.brokers)
         .set("enable.idempotence", "true")
         .set("acks", "all")

@@ -2,30 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use rdkafka::{ClientContext, producer::NoCustomPartitioner};
-use std::sync::mpsc::Sender;
+use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
+use tokio::sync::oneshot;
 
+use crate::bare::Acknowledged;
 use crate::run::{Result, Run, client, median};
 
 const RECORDS: usize = 2_000;
-
-struct Acknowledged;
-
-impl ClientContext for Acknowledged {}
-
-impl ProducerContext<NoCustomPartitioner> for Acknowledged {
-    type DeliveryOpaque = Box<Sender<i64>>;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, sender: Box<Sender<i64>>) {
-        if let Ok(message) = result {
-            let _ = sender.send(message.offset());
-        }
-    }
-}
 
 /// One record after the other: how long until it is acknowledged, and until it is read back, in milliseconds: medians.
 pub fn run(brokers: &str) -> Result<(f64, f64)> {
@@ -36,20 +20,16 @@ pub fn run(brokers: &str) -> Result<(f64, f64)> {
         .set("acks", "all")
         .set("linger.ms", "0")
         .create_with_context(Acknowledged)?;
-    let reader: BaseConsumer =
-        client(brokers).set("group.id", "bench").set("fetch.wait.max.ms", "100").create()?;
-    let mut list = TopicPartitionList::new();
-    list.add_partition_offset(&topic, 0, Offset::Beginning)?;
-    reader.assign(&list)?;
+    let reader = run.reader("events")?;
     let value = "x".repeat(400);
     let (mut acknowledged, mut read) = (Vec::new(), Vec::new());
     for _ in 0..RECORDS {
-        let (sender, receiver) = std::sync::mpsc::channel();
+        let (sender, receiver) = oneshot::channel();
         let begun = Instant::now();
         let record =
             BaseRecord::with_opaque_to(&topic, Box::new(sender)).partition(0).key("k").payload(&value);
         producer.send(record).map_err(|(error, _)| error)?;
-        let offset = receiver.recv_timeout(Duration::from_secs(30))?;
+        let offset = receiver.blocking_recv()?;
         acknowledged.push(begun.elapsed());
         while reader.poll(Duration::from_secs(30)).ok_or("nothing came")??.offset() < offset {}
         read.push(begun.elapsed());

@@ -18,7 +18,7 @@ fn restores(brokers: &str, events: usize) -> Result<Vec<f64>> {
     let mut run =
         Run::new(brokers, "recovery", PARTITIONS, SESSIONS)?.filled(Work::NOTHING, events / EVENTS)?;
     let worker = run.worker("first", &settings)?;
-    run.rate()?;
+    run.work_off()?;
     run.fill(Work::SLEEP, IN_FLIGHT)?;
     run.tool_starts(IN_FLIGHT)?;
     drop(worker);

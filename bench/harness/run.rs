@@ -256,6 +256,11 @@ impl Run {
 
     /// A reader of the results, from the first on.
     pub fn results(&self) -> Result<BaseConsumer> {
+        self.reader("results")
+    }
+
+    /// A reader of a topic of the run, from the first record on.
+    pub fn reader(&self, kind: &str) -> Result<BaseConsumer> {
         let reader: BaseConsumer = client(&self.brokers)
             .set("group.id", "bench")
             .set("fetch.wait.max.ms", "50")
@@ -264,7 +269,7 @@ impl Run {
             .create()?;
         let mut list = TopicPartitionList::new();
         for partition in 0..self.partitions {
-            list.add_partition_offset(&self.topic("results"), partition, Offset::Beginning)?;
+            list.add_partition_offset(&self.topic(kind), partition, Offset::Beginning)?;
         }
         reader.assign(&list)?;
         Ok(reader)
@@ -272,12 +277,7 @@ impl Run {
 
     /// Waits until so many starts of tools are on the events topic.
     pub fn tool_starts(&self, count: usize) -> Result<()> {
-        let reader: BaseConsumer = client(&self.brokers).set("group.id", "bench").create()?;
-        let mut list = TopicPartitionList::new();
-        for partition in 0..self.partitions {
-            list.add_partition_offset(&self.topic("events"), partition, Offset::Beginning)?;
-        }
-        reader.assign(&list)?;
+        let reader = self.reader("events")?;
         let mut seen = 0;
         while seen < count {
             each(&reader, 1, |message| {
@@ -290,18 +290,9 @@ impl Run {
         Ok(())
     }
 
-    /// Results per second, by the times at which their records were made: from the first to the last of all turns.
-    pub fn rate(&self) -> Result<f64> {
-        let reader = self.results()?;
-        let (mut first, mut last) = (i64::MAX, i64::MIN);
-        each(&reader, self.turns, |message| {
-            well(message)?;
-            let made = message.timestamp().to_millis().unwrap_or_default();
-            (first, last) = (first.min(made), last.max(made));
-            Ok(())
-        })
-        .map_err(|error| format!("{}: {error}", self.name))?;
-        Ok((self.turns - 1) as f64 * 1e3 / (last - first).max(1) as f64)
+    /// Waits until all turns have their results.
+    pub fn work_off(&self) -> Result<()> {
+        each(&self.results()?, self.turns, well).map_err(|error| format!("{}: {error}", self.name).into())
     }
 }
 
