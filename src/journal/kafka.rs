@@ -60,8 +60,7 @@ impl Log for KafkaLog {
             value: Some(&value),
             headers: &[],
         };
-        let receipt = self.producer.send(record).await?;
-        Ok(Box::pin(async move { Ok(receipt.wait().await?.offset) }))
+        Ok(Receipt::Kafka(self.producer.send(record).await?))
     }
 
     async fn begin(&self, partition: i32) -> Result<i64, Error> {

@@ -59,7 +59,7 @@ impl Log for MemoryLog {
         let mut records = self.records();
         records.push((key, value));
         self.written.send_replace(records.len());
-        Ok(Box::pin(std::future::ready(Ok(last(&records)))))
+        Ok(Receipt::other(std::future::ready(Ok(last(&records)))))
     }
 
     async fn begin(&self, _: i32) -> Result<i64, Error> {

@@ -31,11 +31,13 @@ pub(crate) use restore::{Member, Restored, TakeOver, restore};
 pub(crate) use table::{Content, End, Output, Table, TurnLog, shown};
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 
+use crate::kafka::producer;
 use crate::record::StepEvent;
 use live::Live;
 
@@ -73,8 +75,39 @@ pub(crate) enum Error {
 }
 
 /// The acknowledgement of an append that is on its way: the offset, once the event is on the log. It is not
-/// yet confirmed.
-pub(crate) type Receipt = Pin<Box<dyn Future<Output = Result<i64, Error>> + Send>>;
+/// yet confirmed. Cheap to clone: several may wait for it.
+#[derive(Clone)]
+pub(crate) enum Receipt {
+    /// On its way to the brokers.
+    Kafka(producer::Receipt),
+    /// On its way to another log.
+    Other(Shared<BoxFuture<'static, Result<i64, Error>>>),
+}
+
+impl Receipt {
+    /// Of an append that is acknowledged by a future.
+    pub(crate) fn other(acknowledged: impl Future<Output = Result<i64, Error>> + Send + 'static) -> Self {
+        Self::Other(acknowledged.boxed().shared())
+    }
+
+    /// Waits until it is acknowledged. Cancel safe.
+    pub(crate) async fn acknowledged(&self) -> Result<i64, Error> {
+        match self {
+            Self::Kafka(receipt) => Ok(receipt.wait().await?.offset),
+            Self::Other(acknowledged) => acknowledged.clone().await,
+        }
+    }
+
+    /// The same, if that is known now.
+    pub(crate) fn now(&self) -> Option<Result<i64, Error>> {
+        match self {
+            Self::Kafka(receipt) => {
+                Some(receipt.now()?.clone().map(|written| written.offset).map_err(Into::into))
+            }
+            Self::Other(acknowledged) => acknowledged.clone().now_or_never(),
+        }
+    }
+}
 
 /// A record of a log.
 #[derive(Debug, Clone)]

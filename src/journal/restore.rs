@@ -139,7 +139,7 @@ async fn claim(log: &dyn Log, member: &Member, partition: i32) -> Result<i64, Er
         member: member.name.clone(),
     });
     let (key, value) = encode(&claim)?;
-    log.append(partition, key, value).await?.await
+    log.append(partition, key, value).await?.acknowledged().await
 }
 
 /// # Errors
@@ -299,7 +299,7 @@ mod tests {
         // The second is a late write for a record that has not ended: it says nothing.
         for event in [end("done", 0, 4), end("late", 0, 5), start] {
             let (key, value) = encode(&event).unwrap();
-            log.append(0, key, value).await.unwrap().await.unwrap();
+            log.append(0, key, value).await.unwrap().acknowledged().await.unwrap();
         }
         let metadata = Point { watermark: 5, from: 3, floor: None, topic_id: "id".into() }.to_string();
         let what = TakeOver { partition: 0, watermark: Some(5), metadata };

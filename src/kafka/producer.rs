@@ -11,7 +11,7 @@ use rdkafka::producer::{
 };
 use rdkafka::util::IntoOpaque;
 use rdkafka::{ClientConfig, Statistics};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SetOnce};
 
 use super::access::{Denied, Operation, Resource, is_denial};
 use super::watchdog::watch_call;
@@ -47,10 +47,10 @@ pub(crate) enum Error {
         source: KafkaError,
     },
     /// The producer is gone.
-    #[error("topic {topic}: the producer was closed before the record was acknowledged")]
+    #[error("the producer of {of} was closed before a record was acknowledged")]
     Closed {
-        /// Where it was to go.
-        topic: String,
+        /// What it sends.
+        of: &'static str,
     },
 }
 
@@ -84,18 +84,19 @@ pub(crate) struct Written {
     pub offset: i64,
 }
 
-/// The acknowledgement of a record that is on its way, in the order it was sent.
-#[derive(Debug)]
-pub(crate) struct Receipt {
-    topic: String,
-    delivered: oneshot::Receiver<Result<Written, Error>>,
-}
+/// The acknowledgement of a record that is on its way, in the order it was sent. Cheap to clone: several may wait for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Receipt(Arc<SetOnce<Result<Written, Error>>>);
 
 impl Receipt {
-    /// Waits until the record is acknowledged by all replicas in sync.
-    pub(crate) async fn wait(self) -> Result<Written, Error> {
-        let topic = self.topic;
-        self.delivered.await.unwrap_or(Err(Error::Closed { topic }))
+    /// Waits until the record is acknowledged by all replicas in sync. Cancel safe.
+    pub(crate) async fn wait(&self) -> Result<Written, Error> {
+        self.0.wait().await.clone()
+    }
+
+    /// The same, if that is known now.
+    pub(crate) fn now(&self) -> Option<&Result<Written, Error>> {
+        self.0.get()
     }
 }
 
@@ -127,9 +128,18 @@ impl Context {
 
 /// What goes with a record until it is acknowledged.
 struct Pending {
+    /// What its producer sends.
+    of: &'static str,
     sent: Instant,
-    reply: oneshot::Sender<Result<Written, Error>>,
+    delivered: Arc<SetOnce<Result<Written, Error>>>,
     _room: OwnedSemaphorePermit,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // Unless it was delivered.
+        let _ = self.delivered.set(Err(Error::Closed { of: self.of }));
+    }
 }
 
 impl ClientContext for Context {
@@ -157,8 +167,7 @@ impl ProducerContext<NoCustomPartitioner> for Context {
             .append_duration
             .with_label_values(&[self.name])
             .observe(pending.sent.elapsed().as_secs_f64());
-        // Nobody may be waiting any more; then nobody needs to know.
-        let _ = pending.reply.send(outcome);
+        let _ = pending.delivered.set(outcome);
     }
 }
 
@@ -189,14 +198,14 @@ impl Producer {
     ///
     /// Cancel safety: a record is handed over or it is not; nothing else is lost.
     pub(crate) async fn send(&self, record: Outgoing<'_>) -> Result<Receipt, Error> {
-        let topic = || record.topic.to_owned();
-        let room = Arc::clone(&self.window).acquire_owned().await;
-        let room = room.map_err(|_| Error::Closed { topic: topic() })?;
-        let (reply, delivered) = oneshot::channel();
-        let mut pending = Box::new(Pending { sent: Instant::now(), reply, _room: room });
+        let of = self.inner.context().name;
+        let room = Arc::clone(&self.window).acquire_owned().await.map_err(|_| Error::Closed { of })?;
+        let delivered = Arc::new(SetOnce::new());
+        let receipt = Receipt(Arc::clone(&delivered));
+        let mut pending = Box::new(Pending { of, sent: Instant::now(), delivered, _room: room });
         loop {
             match self.inner.send(build(&record, pending)) {
-                Ok(()) => return Ok(Receipt { topic: topic(), delivered }),
+                Ok(()) => return Ok(receipt),
                 // Its bound in bytes; the window is in records.
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) => {
                     pending = back.delivery_opaque;

@@ -56,6 +56,9 @@ impl Owned {
     }
 }
 
+/// What these producers are called where they say something.
+const TRANSACTIONS: &str = "transactions";
+
 /// What one turn ends with.
 pub(crate) struct Request {
     pub records: Vec<Owned>,
@@ -109,13 +112,9 @@ impl Transactions {
     /// A record is too large, and nothing of these is visible. Any other: nobody knows whether they are, and the
     /// producer is given up.
     pub(crate) async fn commit(&self, records: Vec<Owned>) -> Result<(), Error> {
-        let topic = records.first().map(|record| record.topic.clone()).unwrap_or_default();
-        let closed = || Error::Closed { topic };
         let (reply, done) = oneshot::channel();
-        if self.requests.send(Request { records, reply }).is_err() {
-            return Err(closed());
-        }
-        done.await.unwrap_or_else(|_| Err(closed()))
+        self.requests.send(Request { records, reply }).map_err(|_| Error::Closed { of: TRANSACTIONS })?;
+        done.await.unwrap_or(Err(Error::Closed { of: TRANSACTIONS }))
     }
 }
 
@@ -264,7 +263,7 @@ fn transaction(producer: &Client, requests: &[Request]) -> Result<(), Fault> {
         match delivered.recv_timeout(DELIVERY) {
             Ok((_, Ok(()))) => {}
             Ok((index, Err(error))) => note(error, index, &mut too_large)?,
-            Err(_) => return Err(Fault::Over(Error::Closed { topic: "(transaction)".into() })),
+            Err(_) => return Err(Fault::Over(Error::Closed { of: TRANSACTIONS })),
         }
     }
     if !too_large.is_empty() {

@@ -110,10 +110,11 @@ pub fn read_turn(
     let input = Hash::of_json(text)
         .map_err(|e| unreadable(raw(), code::INVALID_JSON, format!("the value is not JSON: {e}")))?;
 
-    let parsed = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text));
+    // Where it fails it is read again, for the path of what is wrong.
+    let parsed: Result<Turn, _> = serde_json::from_str(text)
+        .or_else(|_| serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)));
     match parsed {
         Ok(turn) => {
-            let turn: Turn = turn;
             let id = turn.turn_id.clone().unwrap_or(own_id);
             let session = (turn.session_id.clone()).unwrap_or_else(|| SessionId::of_record(key, &id));
             Ok((Identity { session, turn: id, input }, turn))

@@ -49,7 +49,7 @@ impl Log for Dying {
         if self.dead.is_cancelled() || self.dies(&value) {
             let dead = self.dead.clone();
             if matches!(self.death, Death::Unwritten(_)) {
-                return Ok(Box::pin(async move {
+                return Ok(Receipt::other(async move {
                     dead.cancel();
                     std::future::pending().await
                 }));

@@ -131,7 +131,7 @@ impl LastEvent {
     /// Waits until it is confirmed. A tail that brings nothing must not hold a drain up: nothing is finished then.
     pub(super) async fn confirmed(self) -> Result<(), Halt> {
         let Some((journal, receipt)) = self.appended else { return Ok(()) };
-        let confirmed = async { journal.confirmed(receipt.await?).await };
+        let confirmed = async { journal.confirmed(receipt.acknowledged().await?).await };
         tokio::select! {
             biased;
             confirmed = confirmed => Ok(confirmed?),

@@ -1,11 +1,11 @@
 //! What leaves a turn: results and dead letters.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::config::Topics;
+use crate::kafka::Header;
 use crate::kafka::consumer::Record;
 use crate::kafka::paced::Paced;
 use crate::kafka::producer::{Error, Outgoing};
@@ -88,15 +88,10 @@ impl Outbox {
     /// # Errors
     /// Something is not on its topic; the worker must not go on as if it were.
     pub(super) async fn publish(&self, record: &Record, last: &Last<'_>) -> Result<(), Error> {
-        let letters = last.dead_letter.iter().map(|why| self.letters(record, why));
-        for mut forms in letters.chain(last.result.iter().map(|result| self.results(result))) {
-            while let Some(form) = forms.pop_front() {
-                match self.sink.send(form.outgoing()).await {
-                    Err(Error::TooLarge { .. }) if !forms.is_empty() => {}
-                    sent => {
-                        sent?;
-                        break;
-                    }
+        for mut leaving in self.leaving(record, last) {
+            while let Err(error) = self.sink.send(leaving.form.outgoing()).await {
+                if !matches!(error, Error::TooLarge { .. }) || !leaving.shrink() {
+                    return Err(error);
                 }
             }
         }
@@ -114,9 +109,7 @@ impl Outbox {
         last: &Last<'_>,
         end: (i32, String, Vec<u8>),
     ) -> Result<(), Error> {
-        let mut forms: Vec<VecDeque<Owned>> = Vec::new();
-        forms.extend(last.dead_letter.iter().map(|why| self.letters(record, why)));
-        forms.extend(last.result.iter().map(|result| self.results(result)));
+        let mut leaving: Vec<_> = self.leaving(record, last).collect();
         let (partition, key, value) = end;
         let end = Owned {
             topic: self.topics.events.clone(),
@@ -126,7 +119,7 @@ impl Outbox {
             headers: Vec::new(),
         };
         loop {
-            let records = forms.iter().filter_map(VecDeque::front).chain([&end]).cloned().collect();
+            let records = leaving.iter().map(|leaving| &leaving.form).chain([&end]).cloned().collect();
             let error = match transactions.commit(records).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
@@ -134,64 +127,117 @@ impl Outbox {
             let Error::TooLarge { topic, .. } = &error else {
                 return Err(error);
             };
-            let too_large =
-                forms.iter_mut().find(|forms| forms.front().is_some_and(|form| form.topic == *topic));
-            match too_large.filter(|forms| forms.len() > 1) {
-                Some(forms) => drop(forms.pop_front()),
-                None => return Err(error),
+            let too_large = leaving.iter_mut().find(|leaving| leaving.form.topic == *topic);
+            if !too_large.is_some_and(Leaving::shrink) {
+                return Err(error);
             }
         }
     }
 
-    /// The forms of a result: as it is; where its topic does not take that, a failed one that says so.
-    fn results(&self, result: &TurnResult) -> VecDeque<Owned> {
-        let owned = |result: &TurnResult| Owned {
-            topic: self.topics.results.clone(),
-            key: Some(result.session_id.as_str().into()),
-            value: serde_json::to_vec(result).ok(),
-            ..Owned::default()
+    fn leaving<'a>(&'a self, record: &'a Record, last: &Last<'a>) -> impl Iterator<Item = Leaving<'a>> {
+        let letter = last.dead_letter.map(|why| What::Letter(record, why));
+        let result = last.result.map(What::Result);
+        (letter.into_iter().chain(result)).map(|what| Leaving::new(&self.topics, what))
+    }
+}
+
+/// What leaves.
+enum What<'a> {
+    /// A record goes to the dead letters, for this reason.
+    Letter(&'a Record, &'a Failure),
+    /// A result.
+    Result(&'a TurnResult),
+}
+
+/// A record that leaves, in the largest of its forms that its topic may take. Of a dead letter: with its value; without
+/// it, whose hash and size say what it was; without key and headers of its own either, because topic, partition and
+/// offset say where all of it still is. Of a result: as it is; as a failed one that says so.
+struct Leaving<'a> {
+    topics: &'a Topics,
+    what: What<'a>,
+    form: Owned,
+    /// How many forms were too large.
+    refused: usize,
+}
+
+impl<'a> Leaving<'a> {
+    fn new(topics: &'a Topics, what: What<'a>) -> Self {
+        let form = match what {
+            What::Letter(record, why) => letter(topics, record, why),
+            What::Result(result) => whole(topics, result),
         };
-        let whole = owned(result);
-        let size = whole.value.as_ref().map_or(0, Vec::len);
-        let failed = TurnResult {
-            status: TurnStatus::Failed,
-            output: None,
-            error: Some(Failure::new(
-                code::RECORD_TOO_LARGE,
-                format!("the result of {size} bytes is larger than topic {} takes", self.topics.results),
-            )),
-            ..result.clone()
-        };
-        [whole, owned(&failed)].into()
+        Self { topics, what, form, refused: 0 }
     }
 
-    /// The forms of a dead letter: the record as it was received, with the reason in its headers; where the topic
-    /// does not take that, without the value, whose hash and size say what it was; where it still does not,
-    /// without key and headers of its own. Topic, partition and offset say where all of it still is.
-    fn letters(&self, record: &Record, why: &Failure) -> VecDeque<Owned> {
-        let text = |name: &str, value: String| (name.to_owned(), Some(value.into_bytes()));
-        let mut reason = vec![
-            text(dead_letter::CODE, why.code.to_string()),
-            text(dead_letter::MESSAGE, short(why).for_operator().to_owned()),
-            text(dead_letter::TOPIC, self.topics.turns.clone()),
-            text(dead_letter::PARTITION, record.partition.to_string()),
-            text(dead_letter::OFFSET, record.offset.to_string()),
-        ];
-        reason.extend(record.timestamp.map(|at| text(dead_letter::TIMESTAMP, at.to_string())));
-        let whole = Owned {
-            topic: self.topics.dead_letters.clone(),
-            partition: None,
-            key: record.key.clone(),
-            value: record.value.clone(),
-            headers: [record.headers.clone(), reason.clone()].concat(),
-        };
-        if let Some(value) = &record.value {
-            reason.push(text(dead_letter::VALUE_SHA256, Hash::of_bytes(value).to_string()));
-            reason.push(text(dead_letter::VALUE_SIZE, value.len().to_string()));
+    /// Its topic does not take it: the next smaller form, if there is one.
+    fn shrink(&mut self) -> bool {
+        self.refused += 1;
+        match (&self.what, self.refused) {
+            (What::Letter(..), 1) => {
+                if let Some(value) = self.form.value.take() {
+                    let headers = &mut self.form.headers;
+                    headers.push(text(dead_letter::VALUE_SHA256, Hash::of_bytes(&value).to_string()));
+                    headers.push(text(dead_letter::VALUE_SIZE, value.len().to_string()));
+                }
+            }
+            (What::Letter(record, _), 2) => {
+                self.form.key = None;
+                self.form.headers.drain(..record.headers.len());
+            }
+            (What::Result(result), 1) => {
+                let size = self.form.value.as_ref().map_or(0, Vec::len);
+                self.form = whole(
+                    self.topics,
+                    &TurnResult {
+                        status: TurnStatus::Failed,
+                        output: None,
+                        error: Some(Failure::new(
+                            code::RECORD_TOO_LARGE,
+                            format!(
+                                "the result of {size} bytes is larger than topic {} takes",
+                                self.topics.results
+                            ),
+                        )),
+                        ..(*result).clone()
+                    },
+                );
+            }
+            _ => return false,
         }
-        let headers = [record.headers.clone(), reason.clone()].concat();
-        let without_value = Owned { value: None, headers, ..whole.clone() };
-        let least = Owned { key: None, value: None, headers: reason, ..whole.clone() };
-        [whole, without_value, least].into()
+        true
     }
+}
+
+/// A result as it is.
+fn whole(topics: &Topics, result: &TurnResult) -> Owned {
+    Owned {
+        topic: topics.results.clone(),
+        key: Some(result.session_id.as_str().into()),
+        value: serde_json::to_vec(result).ok(),
+        ..Owned::default()
+    }
+}
+
+/// A dead letter: the record as it was received, with the reason in its headers.
+fn letter(topics: &Topics, record: &Record, why: &Failure) -> Owned {
+    let mut headers = record.headers.clone();
+    headers.extend([
+        text(dead_letter::CODE, why.code.to_string()),
+        text(dead_letter::MESSAGE, short(why).for_operator().to_owned()),
+        text(dead_letter::TOPIC, topics.turns.clone()),
+        text(dead_letter::PARTITION, record.partition.to_string()),
+        text(dead_letter::OFFSET, record.offset.to_string()),
+    ]);
+    headers.extend(record.timestamp.map(|at| text(dead_letter::TIMESTAMP, at.to_string())));
+    Owned {
+        topic: topics.dead_letters.clone(),
+        partition: None,
+        key: record.key.clone(),
+        value: record.value.clone(),
+        headers,
+    }
+}
+
+fn text(name: &str, value: String) -> Header {
+    (name.to_owned(), Some(value.into_bytes()))
 }

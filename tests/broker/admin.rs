@@ -235,7 +235,8 @@ fn every_line_about_a_turn_names_it() {
     let of = |message: &str| {
         lines.iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("{log}"))
     };
-    for (message, turn, code) in [("tool failed", "t", json!("tool_error")), ("turn ended", "t", Value::Null)]
+    for (message, turn, code) in
+        [("tool failed", "t", json!("tool_error")), ("turn ended", "u", json!("poison"))]
     {
         let line = of(message);
         let span = &line["span"];
@@ -253,6 +254,8 @@ fn every_line_about_a_turn_names_it() {
         (&json!("t"), &json!("s")),
         "{pinged}"
     );
+    let well = lines.iter().filter(|line| line["message"] == "turn ended" && line["span"]["turn"] == "t");
+    assert_eq!(well.count(), 0, "one that ends well has no line: {log}");
     let poison = lines.iter().find(|line| line["code"] == "poison").unwrap_or_else(|| panic!("{log}"));
     assert_eq!((&poison["span"]["turn"], &poison["span"]["offset"]), (&json!("u"), &json!(1)), "{poison}");
 }

@@ -46,11 +46,13 @@ impl Run {
         let last = Last { dead_letter, result: Some(&result) };
         let last = self.end(&last, end).await?;
         self.count(result.status);
-        tracing::info!(
-            status = result.status.as_str(),
-            code = result.error.as_ref().map(|e| e.code.as_ref()),
-            "turn ended"
-        );
+        match &result.error {
+            // A line for each would be most of what a busy worker writes, and a good part of what it does.
+            None => tracing::debug!(status = result.status.as_str(), "turn ended"),
+            Some(error) => {
+                tracing::info!(status = result.status.as_str(), code = error.code.as_ref(), "turn ended")
+            }
+        }
         Ok(Done::Ended(Some(End { input: self.identity.input, input_offset: self.record.offset }), last))
     }
 

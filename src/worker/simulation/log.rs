@@ -129,7 +129,7 @@ impl Log for SimLog {
         if let Some(client) = world.clients.get_mut(&self.process) {
             client.appends[self.through].push_back(Append { key, value, ack });
         }
-        Ok(Box::pin(async move { acknowledged.await.unwrap_or_else(|_| Err(gone())) }))
+        Ok(Receipt::other(async move { acknowledged.await.unwrap_or_else(|_| Err(gone())) }))
     }
 
     async fn begin(&self, _: i32) -> Result<i64, Error> {

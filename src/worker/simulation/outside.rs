@@ -144,7 +144,7 @@ fn published(topic: &str, value: Option<&[u8]>) -> Option<Published> {
 #[async_trait]
 impl Sink for Outside {
     async fn send(&self, record: Outgoing<'_>) -> Result<(), Error> {
-        let closed = || Error::Closed { topic: record.topic.into() };
+        let closed = || Error::Closed { of: "a test" };
         let Some(result) = published(record.topic, record.value) else {
             self.sim.lock().broken(|| format!("something was sent to {}", record.topic));
             return Err(closed());
@@ -232,7 +232,7 @@ impl Outside {
 }
 
 fn tell(reply: oneshot::Sender<Result<(), Error>>, done: bool) {
-    let closed = || Error::Closed { topic: "(transaction)".into() };
+    let closed = || Error::Closed { of: "a test" };
     let _ = reply.send(if done { Ok(()) } else { Err(closed()) });
 }
 

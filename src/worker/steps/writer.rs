@@ -2,8 +2,6 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use futures_util::FutureExt as _;
-use futures_util::future::Shared;
 use tokio_util::sync::CancellationToken;
 
 use super::Halt;
@@ -32,7 +30,7 @@ pub(in crate::worker) enum Weight {
 #[derive(Default)]
 struct Appended {
     /// Appends that are not acknowledged yet.
-    pending: Vec<(Weight, Shared<Receipt>)>,
+    pending: Vec<(Weight, Receipt)>,
     /// Why one never will be.
     failed: Option<journal::Error>,
     first: Option<i64>,
@@ -49,7 +47,7 @@ impl Appended {
     /// Something has failed, now or before.
     fn take_in(&mut self) -> Result<(), Halt> {
         let Self { pending, failed, first, last, last_content, .. } = self;
-        pending.retain_mut(|(weight, receipt)| match receipt.now_or_never() {
+        pending.retain(|(weight, receipt)| match receipt.now() {
             None => true,
             Some(Err(error)) => {
                 failed.get_or_insert(error);
@@ -109,7 +107,7 @@ impl Writer {
     async fn hand_over(&self, event: &mut StepEvent, weight: Weight) -> Result<(), Halt> {
         let receipt = self.journal.append(event).await?;
         let mut appended = self.appended();
-        appended.pending.push((weight, receipt.shared()));
+        appended.pending.push((weight, receipt));
         appended.contents.add(event);
         Ok(())
     }
@@ -125,7 +123,7 @@ impl Writer {
             .map(|(_, receipt)| receipt.clone())
             .collect();
         for receipt in pending {
-            receipt.await?;
+            receipt.acknowledged().await?;
         }
         self.appended().take_in()
     }

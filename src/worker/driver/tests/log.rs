@@ -182,9 +182,9 @@ impl Log for Lossy {
         };
         let outcome = match lost {
             true => Err(journal::Error::Log("lost".into())),
-            false => self.inner.append(partition, key, value).await?.await,
+            false => self.inner.append(partition, key, value).await?.acknowledged().await,
         };
-        Ok(Box::pin(async move {
+        Ok(Receipt::other(async move {
             tokio::time::sleep(Duration::from_millis(3)).await;
             outcome
         }))
