@@ -12,9 +12,9 @@ use rdkafka::producer::{
     ThreadedProducer,
 };
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
-use crate::contestant::Running;
+use crate::contestant::{RoundTrips, Running};
 use crate::run::{Result, Run, client};
 
 /// A loop that reads a record, writes so many events, which it reads on as a worker does, and a result, and waits for none of
@@ -114,40 +114,57 @@ struct Chain {
     events: String,
     results: String,
     read_back: Vec<Mutex<ReadBack>>,
-    confirmed: usize,
+    trips: RoundTrips,
 }
 
 impl Chain {
     async fn turn(&self, partition: i32, key: Vec<u8>, value: Vec<u8>) -> Option<()> {
         let turn: Value = serde_json::from_slice(&value).ok()?;
-        // As large as events and results of Turnmill's.
+        self.events(partition, &key, self.trips.before).await?;
+        // As large as a result of Turnmill's.
+        let result = json!({"turn_id": turn["turn_id"], "status": "completed", "output": "x".repeat(200)});
+        self.write(&self.results, None, &key, &result.to_string())?.await.ok()?;
+        self.events(partition, &key, self.trips.after).await
+    }
+
+    async fn events(&self, partition: i32, key: &[u8], trips: &[usize]) -> Option<()> {
+        // As large as an event of Turnmill's.
         let event = "x".repeat(400);
-        for _ in 0..self.confirmed {
-            let offset = self.write(&self.events, Some(partition), &key, &event).await?;
-            let passed = self.read_back(partition).wait(offset);
+        for events in trips {
+            let mut last = None;
+            for _ in 0..*events {
+                last = Some(self.write(&self.events, Some(partition), key, &event)?);
+            }
+            let last = last?.await.ok()?;
+            let passed = self.read_back(partition).wait(last);
             if let Some(passed) = passed {
                 passed.await.ok()?;
             }
         }
-        let result = json!({"turn_id": turn["turn_id"], "status": "completed", "output": "x".repeat(200)});
-        self.write(&self.results, None, &key, &result.to_string()).await.map(drop)
+        Some(())
     }
 
     fn read_back(&self, partition: i32) -> MutexGuard<'_, ReadBack> {
         self.read_back[partition as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn write(&self, topic: &str, partition: Option<i32>, key: &[u8], value: &str) -> Option<i64> {
+    fn write(
+        &self,
+        topic: &str,
+        partition: Option<i32>,
+        key: &[u8],
+        value: &str,
+    ) -> Option<oneshot::Receiver<i64>> {
         let (acknowledged, offset) = oneshot::channel();
         let mut record = BaseRecord::with_opaque_to(topic, Box::new(acknowledged)).key(key).payload(value);
         record.partition = partition;
         self.producer.send(record).ok()?;
-        offset.await.ok()
+        Some(offset)
     }
 }
 
-/// As many round trips as a durable turn has to make, and nothing else. The same acknowledgements as a worker's.
-pub fn round_trips(run: &Run, confirmed: usize) -> Result<Running> {
+/// What a durable turn has to wait for, and nothing else. The same acknowledgements as a worker's.
+pub fn round_trips(run: &Run, trips: &RoundTrips) -> Result<Running> {
     let turns: BaseConsumer = client(&run.brokers)
         .set("group.id", &run.name)
         .set("enable.auto.commit", "false")
@@ -157,12 +174,12 @@ pub fn round_trips(run: &Run, confirmed: usize) -> Result<Running> {
     let producer = client(&run.brokers)
         .set("enable.idempotence", "true")
         .set("acks", "all")
-        .set("linger.ms", "0")
+        .set("linger.ms", trips.linger_ms)
         .create_with_context(Acknowledged)?;
     let (events, results) = (run.topic("events"), run.topic("results"));
     turns.subscribe(&[&run.topic("turns")])?;
     let read_back = (0..run.partitions).map(|_| Mutex::default()).collect();
-    let chain = Arc::new(Chain { producer, events, results, read_back, confirmed });
+    let chain = Arc::new(Chain { producer, events, results, read_back, trips: trips.clone() });
     let over = Arc::new(AtomicBool::new(false));
     std::thread::spawn({
         let (chain, over) = (Arc::clone(&chain), Arc::clone(&over));
@@ -175,7 +192,7 @@ pub fn round_trips(run: &Run, confirmed: usize) -> Result<Running> {
         }
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    let stop = Arc::clone(&over);
+    let (stop, room) = (Arc::clone(&over), Arc::new(Semaphore::new(trips.in_flight)));
     let thread = std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
             let Some(message) = turns.poll(Duration::from_millis(50)) else { continue };
@@ -183,7 +200,11 @@ pub fn round_trips(run: &Run, confirmed: usize) -> Result<Running> {
             let (key, value) = (message.key().unwrap_or_default(), message.payload().unwrap_or_default());
             let (partition, key, value, chain) =
                 (message.partition(), key.to_vec(), value.to_vec(), Arc::clone(&chain));
-            runtime.spawn(async move { chain.turn(partition, key, value).await });
+            let room = runtime.block_on(Arc::clone(&room).acquire_owned()).map_err(|e| e.to_string())?;
+            runtime.spawn(async move {
+                let _room = room;
+                chain.turn(partition, key, value).await
+            });
         }
         Ok(())
     });

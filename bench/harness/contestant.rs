@@ -23,11 +23,21 @@ pub enum Contestant {
     /// A loop that reads a record, writes a result, and commits now and then: the limit. Its
     /// `linger.ms` says how long the client gathers. With events it writes and reads on as many records as a worker.
     Bare { linger_ms: &'static str, events: usize },
-    /// A bare client that makes as many round trips for each turn as a durable turn has to: it reads a record, writes so many
-    /// others one after the other, each acknowledged and read back before the next, and then a result.
-    RoundTrips { confirmed: usize },
+    /// A bare client that waits for what a durable turn has to wait for, and does nothing else.
+    RoundTrips(RoundTrips),
     /// A program in `bench/contestants/`.
     Other { name: &'static str, env: &'static [(&'static str, &'static str)] },
+}
+
+/// What a bare client makes of each record: events, a result that it waits for, and events after that.
+#[derive(Clone)]
+pub struct RoundTrips {
+    pub linger_ms: &'static str,
+    /// So many events are handed over together, and read back before the next ones.
+    pub before: &'static [usize],
+    pub after: &'static [usize],
+    /// How many turns are in flight.
+    pub in_flight: usize,
 }
 
 /// One that runs; killed when it is dropped.
@@ -43,7 +53,7 @@ impl Contestant {
         match self {
             Self::Turnmill(settings) => Ok(Running::Turnmill(run.worker("worker", settings)?)),
             Self::Bare { linger_ms, events } => bare::repeat(run, linger_ms, *events),
-            Self::RoundTrips { confirmed } => bare::round_trips(run, *confirmed),
+            Self::RoundTrips(trips) => bare::round_trips(run, trips),
             Self::Other { name, env } => other(run, name, env),
         }
     }

@@ -22,10 +22,14 @@ mod run;
 
 use std::path::{Path, PathBuf};
 
-use contestant::Contestant;
+use contestant::{Contestant, RoundTrips};
 use race::{Entrant, Race};
 use report::Report;
 use run::{Result, Settings, Work};
+
+/// As the stock program has it: the bare clients are to be no slower for theirs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Partitions of the topics, where nothing else is said.
 const PARTITIONS: i32 = 8;
@@ -64,6 +68,14 @@ const TURNMILL: &str = "Turnmill";
 const BARE: &str = "bare loop";
 const SAME_RECORDS: &str = "bare loop, the same records";
 const ROUND_TRIPS: &str = "bare client, the same round trips";
+
+/// With as many turns at once as [`busy`] has, as it is there.
+const MANY_AT_ONCE: RoundTrips =
+    // Start, reply and answer, of which only the answer is waited for; the result; the end.
+    RoundTrips { linger_ms: "5", before: &[3], after: &[1], in_flight: 2_000 };
+
+/// One after the other: three replies that make calls, and the answer. Nobody waits for the end.
+const SELDOM: RoundTrips = RoundTrips { linger_ms: "0", before: &[1, 1, 1, 1], after: &[], in_flight: 2_000 };
 
 /// As a user would run it who has much to do: more turns in flight than by default.
 fn busy() -> Contestant {
@@ -154,10 +166,16 @@ fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Re
         let as_much = gathers(SAME_RECORDS, 4, 40_000);
         let mut entrants =
             vec![turnmill(60_000), bare(100_000), gathers("bare loop, linger 5 ms", 0, 100_000), as_much];
+        entrants.push(Entrant {
+            name: ROUND_TRIPS,
+            contestant: Contestant::RoundTrips(MANY_AT_ONCE),
+            turns: 60_000,
+        });
         entrants.extend(with(20_000, "Parallel Consumer 0.5"));
         let rates = race(brokers, "no tools", Work::NOTHING, 5).burst(&entrants, report)?;
         report.ratio("no_tools_vs_bare_loop", rates[TURNMILL] / rates[BARE]);
         report.ratio("no_tools_vs_bare_loop_same_records", rates[TURNMILL] / rates[SAME_RECORDS]);
+        report.ratio("no_tools_vs_bare_round_trips", rates[TURNMILL] / rates[ROUND_TRIPS]);
         report.ratio("bare_loop_same_records_vs_bare_loop", rates[SAME_RECORDS] / rates[BARE]);
         Ok(())
     })?;
@@ -182,9 +200,7 @@ fn full(brokers: &str, report: &mut Report, wanted: impl Fn(&str) -> bool) -> Re
         Ok(())
     })?;
     part(report, "steadily", &|report| {
-        // Three replies that make calls, and the answer.
-        let least =
-            Entrant { name: ROUND_TRIPS, contestant: Contestant::RoundTrips { confirmed: 4 }, turns: 0 };
+        let least = Entrant { name: ROUND_TRIPS, contestant: Contestant::RoundTrips(SELDOM), turns: 0 };
         let mut entrants = vec![plain(0), least];
         entrants.extend(with(0, RESTATE));
         let steady = race(brokers, "three durable steps, 200 turns/s", Work::THREE_STEPS, 3);
