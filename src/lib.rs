@@ -20,6 +20,7 @@ mod app;
 mod cli;
 pub mod config;
 mod health;
+mod http;
 mod journal;
 mod kafka;
 mod metrics;

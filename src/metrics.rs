@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     pub steps: IntCounterVec,
     pub steps_replayed: IntCounterVec,
     pub model_calls: IntCounterVec,
+    pub model_faults: IntCounterVec,
     pub model_duration: HistogramVec,
     pub model_tokens: IntCounterVec,
     pub tool_calls: IntCounterVec,
@@ -185,6 +186,11 @@ impl Metrics {
                 "turnmill_model_calls_total",
                 "Calls of models, by agent and status (ok, error, cut_short by a cancel, a deadline or a drain).",
                 &["agent", "status"],
+            ),
+            model_faults: make.counters(
+                "turnmill_model_faults_total",
+                "Requests to providers of models that came to nothing, by provider and code; those that were made again too.",
+                &["provider", "code"],
             ),
             model_duration: make.histograms(
                 "turnmill_model_call_duration_seconds",

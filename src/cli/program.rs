@@ -1,14 +1,14 @@
 //! The program's settings, tools, models and agents, put together for a command.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::{Error, Exit};
 use crate::agent::CodedAgent;
 use crate::app::App;
-use crate::config::{self, Config, Loaded, Problem};
+use crate::config::{self, Config, Loaded, Problem, Provider};
 use crate::tool::{Cache, Deps, Redis, RedisSettings, Registry, Source, Store, endpoint, samples};
-use crate::worker::bind::{Bound, BoundAgent, Codes, Models, bind};
+use crate::worker::bind::{Bound, BoundAgent, Codes, Models, Providers, bind};
 
 /// Everything that a worker is made of, and what is wrong with it.
 pub(crate) struct Program {
@@ -21,6 +21,8 @@ pub(crate) struct Program {
     /// The store of the cache, where it is Redis.
     pub redis: Option<Arc<Redis>>,
     pub models: Models,
+    /// The providers that agents name, and those of the configuration.
+    pub providers: Providers,
     /// The agents in code.
     pub codes: Codes,
     /// What is wrong with the tools and agents that the code brings.
@@ -60,12 +62,14 @@ impl Program {
             }
         };
         let (deps, models) = (app.deps, app.models);
-        Self { loaded, written, registry, deps, cache, redis, models, codes, problems }
+        let (providers, faults) = providers(&loaded);
+        problems.extend(faults);
+        Self { loaded, written, registry, deps, cache, redis, models, providers, codes, problems }
     }
 
     /// Everything that is wrong, and everything that is refused.
     pub(crate) fn look(&self) -> Bound {
-        let mut bound = bind(&self.loaded.config, &self.registry, &self.models, &self.codes);
+        let mut bound = bind(&self.loaded.config, &self.registry, &self.models, &self.providers, &self.codes);
         let found = std::mem::take(&mut bound.problems);
         bound.problems = self.problems.clone();
         bound.problems.extend(found.into_iter().map(|problem| self.loaded.locate(problem)));
@@ -87,6 +91,31 @@ impl Program {
             (true, false) => Err(Error::new(Exit::Refused, lines.join("\n"))),
         }
     }
+}
+
+/// The providers of the configuration, and those that agents name and nobody has to list; and what is wrong with them.
+fn providers(loaded: &Loaded) -> (Providers, Vec<Problem>) {
+    let Config { providers: listed, agents, .. } = &loaded.config;
+    let named = agents.iter().flat_map(|agent| agent.model.iter()).filter_map(config::split);
+    let unlisted: BTreeSet<&str> = named
+        .map(|(provider, _)| provider)
+        .filter(|name| !listed.iter().any(|provider| provider.name == *name))
+        .collect();
+    let environment: HashMap<String, String> = config::environment().collect();
+    let (mut providers, mut problems) = (Providers::new(), Vec::new());
+    for (index, provider) in listed.iter().enumerate() {
+        let field = |name: &str| format!("providers[{index}].{name}");
+        let endpoint = provider.endpoint().map(Arc::new);
+        let endpoint = endpoint.map_err(|(name, why)| loaded.locate(Problem::field(field(name), why)));
+        problems.extend(endpoint.as_ref().err().cloned());
+        providers.insert(provider.name.clone(), endpoint);
+    }
+    for name in unlisted {
+        let Some(provider) = Provider::unlisted(name, &environment) else { continue };
+        let endpoint = provider.and_then(|provider| provider.endpoint().map_err(|(_, why)| why));
+        providers.insert(name.into(), endpoint.map(Arc::new).map_err(Problem::new));
+    }
+    (providers, problems)
 }
 
 /// The cache as it is configured, and its store where that is Redis; nothing is connected yet.

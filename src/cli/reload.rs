@@ -62,8 +62,20 @@ impl Reload {
 
 /// What differs and may not.
 fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
-    let Config { kafka, topics, worker, admin, cache, tools, switches: _, agents, http_tools, mcp_servers } =
-        running;
+    let Config {
+        kafka,
+        topics,
+        worker,
+        admin,
+        cache,
+        tools,
+        switches: _,
+        agents,
+        providers,
+        prices,
+        http_tools,
+        mcp_servers,
+    } = running;
     let differs = [
         (*kafka != new.kafka, "[kafka]"),
         (*topics != new.topics, "[topics]"),
@@ -72,6 +84,8 @@ fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
         (*cache != new.cache, "[cache]"),
         (*tools != new.tools, "[tools]"),
         (*agents != new.agents, "[[agents]]"),
+        (*providers != new.providers, "[[providers]]"),
+        (*prices != new.prices, "[[prices]]"),
         (*http_tools != new.http_tools, "[[http_tools]]"),
         (*mcp_servers != new.mcp_servers, "[[mcp_servers]]"),
     ];

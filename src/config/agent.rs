@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::ModelNames;
 use super::http_tool::max_cost;
 use crate::tool::{Decimal, Pattern};
 use crate::turn::{Limits, OnToolError};
@@ -23,8 +24,25 @@ pub struct AgentSpec {
     /// Its instructions. Default none.
     #[serde(default)]
     pub system: Option<String>,
-    /// Its model. `scripted` is the only one in this version.
-    pub model: String,
+    /// Its model: `PROVIDER::MODEL`, `scripted`, or one that the program registers; or a list of models of providers, which
+    /// are asked one after the other where one cannot answer.
+    pub model: ModelNames,
+    /// How much chance is in its model's replies; what is usual is up to the provider. Default: the provider's.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// How many tokens one reply may have; one that is cut off there runs no tools. Default: the provider's, and 8192 where
+    /// that wants a number. At least 1.
+    #[serde(default)]
+    pub max_reply_tokens: Option<NonZeroU32>,
+    /// How long one reply may take, over all attempts at all its models. Default `10m`; more than `0s`.
+    #[serde(default = "default_max_reply_time", with = "humantime_serde")]
+    pub max_reply_time: Duration,
+    /// Whether a provider that offers it is told to keep what the next request begins with. Default true.
+    #[serde(default = "default_prompt_cache")]
+    pub prompt_cache: bool,
+    /// Fields of each request beyond those, as its provider knows them: `thinking`, `reasoning_effort`, .. Default none.
+    #[serde(default)]
+    pub model_options: toml::Table,
     /// The tools that it is offered: names, where `*` stands for any characters. Default none.
     #[serde(default)]
     pub tools: Vec<Pattern>,
@@ -68,6 +86,14 @@ fn default_max_tool_calls() -> NonZeroU32 {
     NonZeroU32::new(32).unwrap_or(NonZeroU32::MIN)
 }
 
+fn default_max_reply_time() -> Duration {
+    Duration::from_secs(10 * 60)
+}
+
+fn default_prompt_cache() -> bool {
+    true
+}
+
 fn default_max_duration() -> Duration {
     Duration::from_secs(24 * 60 * 60)
 }
@@ -80,6 +106,11 @@ impl AgentSpec {
             description: None,
             system: None,
             model: model.into(),
+            temperature: None,
+            max_reply_tokens: None,
+            max_reply_time: default_max_reply_time(),
+            prompt_cache: default_prompt_cache(),
+            model_options: toml::Table::new(),
             tools: Vec::new(),
             turn_tools: Vec::new(),
             sub_agents: Vec::new(),
@@ -92,6 +123,27 @@ impl AgentSpec {
             max_duration: default_max_duration(),
             script: None,
         }
+    }
+
+    /// The models of providers that are asked one after the other, where one cannot answer.
+    #[must_use]
+    pub fn fallbacks<'a>(mut self, models: impl IntoIterator<Item = &'a str>) -> Self {
+        self.model.extend(models);
+        self
+    }
+
+    /// How much chance is in its model's replies.
+    #[must_use]
+    pub fn temperature(mut self, temperature: f64) -> Self {
+        self.temperature = Some(temperature);
+        self
+    }
+
+    /// How many tokens one reply may have.
+    #[must_use]
+    pub fn max_reply_tokens(mut self, count: NonZeroU32) -> Self {
+        self.max_reply_tokens = Some(count);
+        self
     }
 
     /// Its instructions.
@@ -127,6 +179,19 @@ impl AgentSpec {
     pub fn turn_tools<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Self {
         self.turn_tools = patterns.into_iter().map(Pattern::new).collect();
         self
+    }
+
+    /// What is said with each of its requests.
+    ///
+    /// # Errors
+    /// The options of its model have a number that JSON does not know.
+    pub(crate) fn options(&self) -> Result<crate::model::Options, String> {
+        Ok(crate::model::Options {
+            temperature: self.temperature,
+            max_reply_tokens: self.max_reply_tokens.map(NonZeroU32::get),
+            prompt_cache: self.prompt_cache,
+            more: super::http_tool::object(&self.model_options)?,
+        })
     }
 
     /// How much its turns may use.

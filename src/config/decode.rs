@@ -123,7 +123,8 @@ fn rephrase(message: &str, field: &Field, node: &Node) -> String {
 fn got(field: &Field, node: &Node) -> String {
     // These may hold a password or a token.
     let header = is_header(field);
-    let secret = header || ["kafka", "mcp_servers", "cache"].iter().any(|table| field.is_in(table));
+    let secret =
+        header || ["kafka", "mcp_servers", "cache", "providers"].iter().any(|table| field.is_in(table));
     match &node.value {
         Value::Table(_) => "a table".into(),
         Value::Array(_) => "a list".into(),

@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::Deserialize;
 
-pub(super) use convert::check;
-pub(super) use read::max_cost;
-pub(super) use variables::{Variables, expand};
+pub(super) use convert::{check, object};
+pub(super) use read::{cost, max_cost};
+pub(super) use variables::{Variables, expand, expand_provider};
 
 use crate::tool::{Decimal, Retry, Spec, UnknownOutcome};
 

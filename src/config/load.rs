@@ -127,8 +127,15 @@ fn look_at_file(
     for script in config.agents.iter_mut().filter_map(|agent| agent.script.as_mut()) {
         *script = base_dir.join(&script);
     }
+    for provider in &mut config.providers {
+        provider.complete();
+        if let Some(file) = &mut provider.api_key_file {
+            *file = base_dir.join(&file);
+        }
+    }
     let variables: HashMap<String, String> = env.into_iter().collect();
-    let http_tool::Variables { mut wrong, unset } = http_tool::expand(&mut config.http_tools, &variables);
+    let http_tool::Variables { mut wrong, unset } =
+        http_tool::expand(&mut config.http_tools, &mut config.providers, &variables);
     wrong.extend(validate(&config));
     let (wrong, unset) = (further(&problems, &tree, wrong), further(&problems, &tree, unset));
     problems.extend(wrong);

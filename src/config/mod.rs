@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | this one | what can be set, with units, defaults and bounds |
 //! | `agent` | the same of `[[agents]]` |
+//! | `model_names` | the model of an agent, or several |
+//! | `provider` | the same of `[[providers]]` and `[[prices]]` |
 //! | `http_tool` | the same of `[[http_tools]]`, and the tools that they become |
 //! | `load` | the file and the environment, layered; every problem with its field and line |
 //! | `field` | the place of a field: `agents[0].tools[1]` |
@@ -23,8 +25,10 @@ mod env;
 mod field;
 mod http_tool;
 mod load;
+mod model_names;
 mod problem;
 mod properties;
+mod provider;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -35,7 +39,10 @@ pub use env::environment;
 pub use http_tool::{HttpTool, Method, Schema};
 pub(crate) use load::look;
 pub use load::{Loaded, load};
+pub use model_names::ModelNames;
 pub use problem::{ConfigError, Problem};
+pub(crate) use provider::split;
+pub use provider::{ModelPrice, Provider};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,6 +73,10 @@ pub struct Config {
     pub switches: Switches,
     /// The agents.
     pub agents: Vec<AgentSpec>,
+    /// Who is asked for replies.
+    pub providers: Vec<Provider>,
+    /// What replies cost.
+    pub prices: Vec<ModelPrice>,
     /// The tools that are HTTP endpoints.
     pub http_tools: Vec<HttpTool>,
     /// The MCP servers whose tools the agents may use.

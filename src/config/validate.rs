@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::decode::quoted;
+use super::field::Field;
 use super::problem::Problem;
-use super::{AgentSpec, Config, Kafka, McpServer, Topics, Worker};
-use super::{http_tool, properties};
+use super::{AgentSpec, Config, Kafka, McpServer, Provider, Topics, Worker};
+use super::{http_tool, properties, provider};
+use crate::model::RESERVED;
 use crate::tool::Pattern;
 
 /// The longest drain.
@@ -27,6 +29,8 @@ pub(super) fn validate(config: &Config) -> Vec<Problem> {
     agents(&config.agents, &mut problems);
     names(config.http_tools.iter().map(|tool| tool.name.as_str()), "http_tools", &mut problems);
     problems.extend(http_tool::check(&config.http_tools));
+    providers(&config.providers, &mut problems);
+    problems.extend(provider::check_prices(&config.prices));
     mcp_servers(&config.mcp_servers, &mut problems);
     problems
 }
@@ -107,9 +111,7 @@ fn worker(worker: &Worker, problems: &mut Vec<Problem>) {
 fn agents(agents: &[AgentSpec], problems: &mut Vec<Problem>) {
     names(agents.iter().map(|agent| agent.name.as_str()), "agents", problems);
     for (index, agent) in agents.iter().enumerate() {
-        if agent.model.trim().is_empty() {
-            problems.push(Problem::field(format!("agents[{index}].model"), "is empty; name a model"));
-        }
+        model(index, agent, problems);
         if agent.max_run_time.is_some_and(|most| most.is_zero()) {
             let message = "expected more than 0s; got 0s";
             problems.push(Problem::field(format!("agents[{index}].max_run_time"), message));
@@ -120,6 +122,37 @@ fn agents(agents: &[AgentSpec], problems: &mut Vec<Problem>) {
             let message = format!("there is no file {}", script.display());
             problems.push(Problem::field(format!("agents[{index}].script"), message));
         }
+    }
+}
+
+fn model(index: usize, agent: &AgentSpec, problems: &mut Vec<Problem>) {
+    let field = |name: &str| format!("agents[{index}].{name}");
+    if agent.model.iter().next().is_none() || agent.model.iter().any(|name| name.trim().is_empty()) {
+        problems.push(Problem::field(field("model"), "is empty; name a model"));
+    }
+    if agent.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
+        problems.push(Problem::field(field("temperature"), "expected a number from 0 to 2"));
+    }
+    if agent.max_reply_time.is_zero() {
+        problems.push(Problem::field(field("max_reply_time"), "expected more than 0s; got 0s"));
+    }
+    for name in agent.model_options.keys().filter(|name| RESERVED.contains(&name.as_str())) {
+        let message = "cannot be set here: the request has it from elsewhere; remove it";
+        problems.push(Problem::field(field(&format!("model_options.{name}")), message));
+    }
+    if let Err(message) = agent.options() {
+        problems.push(Problem::field(field("model_options"), message));
+    }
+}
+
+fn providers(providers: &[Provider], problems: &mut Vec<Problem>) {
+    names(providers.iter().map(|provider| provider.name.as_str()), "providers", problems);
+    for (index, provider) in providers.iter().enumerate() {
+        let field = Field::default().child("providers").child(index);
+        problems.extend(provider.check().into_iter().map(|(below, message)| {
+            let field = below.into_iter().fold(field.clone(), |field, step| field.child(step));
+            Problem::field(field.to_string(), message)
+        }));
     }
 }
 

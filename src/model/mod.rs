@@ -3,8 +3,13 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `scripted` | the model that plays a script: for `dev`, tests and benchmarks |
+//! | `provider` | models of providers, over HTTP |
 
+mod provider;
 mod scripted;
+
+pub use provider::Api;
+pub(crate) use provider::{Candidate, Endpoint, Options, Price, RESERVED, Remote, Settings, url};
 
 pub(crate) use scripted::SCRIPT;
 pub use scripted::{Script, Scripted};

@@ -143,6 +143,6 @@ impl Model for Scripted {
             true => StopReason::EndTurn,
             false => StopReason::ToolUse,
         });
-        Ok(Reply { text: reply.text, calls, stop_reason, usage: reply.usage })
+        Ok(Reply { text: reply.text, calls, stop_reason, usage: reply.usage, ..Reply::default() })
     }
 }

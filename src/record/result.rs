@@ -63,7 +63,13 @@ impl From<Used> for ResultUsage {
 impl From<ResultUsage> for Used {
     fn from(usage: ResultUsage) -> Self {
         let ResultUsage { model_calls, tool_calls, input_tokens, output_tokens, cost } = usage;
-        Self { model_calls, tool_calls, tokens: Usage { input_tokens, output_tokens }, cost }
+        Self {
+            model_calls,
+            tool_calls,
+            tokens: Usage { input_tokens, output_tokens, ..Usage::default() },
+            cost,
+            ..Self::default()
+        }
     }
 }
 

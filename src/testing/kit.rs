@@ -19,7 +19,7 @@ use crate::kafka::client::max_record_bytes;
 use crate::record::{EventType, Identity, StepEvent, Turn, TurnResult};
 use crate::tool::{Cache, Environment, Registry, Tool, samples};
 use crate::turn::ExternalIoMode;
-use crate::worker::bind::{BoundAgent, bind};
+use crate::worker::bind::{BoundAgent, Providers, bind};
 use crate::worker::offline::{Offline, Sent, now_ms};
 
 /// A program's tools, models and agents, and the log of the workers that run their turns, one after the other.
@@ -63,7 +63,7 @@ impl Program {
         let codes = app.agents.iter().filter_map(code).collect();
         let agents = app.agents.into_iter().map(|agent| agent.spec).collect();
         let config = Config { agents, ..Config::default() };
-        let bound = bind(&config, &registry, &app.models, &codes);
+        let bound = bind(&config, &registry, &app.models, &Providers::new(), &codes);
         problems.extend(bound.problems.iter().map(ToString::to_string));
         problems.extend(bound.refusals.iter().map(ToString::to_string));
         if !problems.is_empty() {

@@ -52,14 +52,22 @@ pub struct Used {
     pub tool_calls: u32,
     /// Tokens.
     pub tokens: Usage,
-    /// What the calls cost.
+    /// What calls and replies cost.
     pub cost: Decimal,
+    /// What of that the replies cost that were asked for here, and not inside a call.
+    pub replies_cost: Decimal,
 }
 
 impl Used {
-    /// A reply with this usage.
+    /// A reply with this usage, which costs nothing.
     pub fn reply(tokens: Usage) -> Self {
         Self { model_calls: 1, tokens, ..Self::default() }
+    }
+
+    /// The same, of one that costs something.
+    #[must_use]
+    pub fn at(self, cost: Decimal) -> Self {
+        Self { cost, replies_cost: cost, ..self }
     }
 
     /// So many calls, whose costs are not known yet.
@@ -79,6 +87,7 @@ impl std::ops::AddAssign for Used {
         self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
         self.tokens += other.tokens;
         self.cost = self.cost.saturating_add(other.cost);
+        self.replies_cost = self.replies_cost.saturating_add(other.replies_cost);
     }
 }
 
@@ -86,9 +95,9 @@ impl std::ops::SubAssign for Used {
     fn sub_assign(&mut self, other: Self) {
         self.model_calls = self.model_calls.saturating_sub(other.model_calls);
         self.tool_calls = self.tool_calls.saturating_sub(other.tool_calls);
-        self.tokens.input_tokens = self.tokens.input_tokens.saturating_sub(other.tokens.input_tokens);
-        self.tokens.output_tokens = self.tokens.output_tokens.saturating_sub(other.tokens.output_tokens);
+        self.tokens -= other.tokens;
         self.cost = self.cost.saturating_sub(other.cost);
+        self.replies_cost = self.replies_cost.saturating_sub(other.replies_cost);
     }
 }
 
@@ -302,9 +311,15 @@ impl Account {
             return Some(Failure::new(code::MODEL_CALL_LIMIT, message));
         }
         let tokens = used.tokens.total();
-        let max = limits.max_tokens.filter(|max| tokens >= *max)?;
-        let message = format!("{whose} has used {tokens} tokens, and may use {max} (tokens)");
-        Some(Failure::new(code::TOKEN_LIMIT, message))
+        if let Some(max) = limits.max_tokens.filter(|max| tokens >= *max) {
+            let message = format!("{whose} has used {tokens} tokens, and may use {max} (tokens)");
+            return Some(Failure::new(code::TOKEN_LIMIT, message));
+        }
+        // What a reply costs is known when it is there. Where replies cost nothing, the last word is never too dear.
+        let Used { cost, replies_cost, .. } = self.used;
+        let max = limits.max_cost.filter(|max| cost > *max && !replies_cost.is_zero())?;
+        let message = format!("{whose} has cost {cost}, and may cost {max} (cost)");
+        Some(Failure::new(code::COST_LIMIT, message))
     }
 
     fn forbids_calls(&self, what: &str, calls: u32) -> Option<Failure> {
@@ -402,11 +417,21 @@ mod tests {
     #[test]
     fn calls_beyond_the_tokens_do_not_run() {
         let mut ledger = ledger(|limits| limits.max_tokens = Some(10));
-        ledger.add(0, Used::reply(Usage { input_tokens: 4, output_tokens: 5 }));
+        ledger.add(0, Used::reply(Usage { input_tokens: 4, output_tokens: 5, ..Usage::default() }));
         assert_eq!(ledger.check_calls(0, "reply m0", 1, Decimal::ZERO), Ok(()));
-        ledger.add(0, Used::reply(Usage { input_tokens: 0, output_tokens: 1 }));
+        ledger.add(0, Used::reply(Usage { output_tokens: 1, ..Usage::default() }));
         let message = "the turn has used 10 tokens, and may use 10 (tokens)".to_owned();
         assert_eq!(why(ledger.check_reply(0)), (code::TOKEN_LIMIT.into(), message));
+    }
+
+    #[test]
+    fn no_reply_is_asked_for_beyond_the_cost() {
+        let mut ledger = ledger(|limits| limits.max_cost = Some(1.into()));
+        ledger.add(0, Used::cost(2.into()));
+        assert_eq!(ledger.check_reply(0), Ok(()), "replies cost nothing");
+        ledger.add(0, Used::reply(Usage::default()).at("0.01".parse().unwrap()));
+        let message = "the turn has cost 2.01, and may cost 1 (cost)".to_owned();
+        assert_eq!(why(ledger.check_reply(0)), (code::COST_LIMIT.into(), message));
     }
 
     #[test]
@@ -437,7 +462,7 @@ mod tests {
         let inner = ledger.open(own, &nested);
         assert_eq!((ledger.open(0, &call), ledger.open(own, &nested)), (own, inner), "begun again");
         ledger.add(inner, Used { cost: 1.into(), ..Used::calls(2) });
-        ledger.add(own, Used::reply(Usage { input_tokens: 3, output_tokens: 2 }));
+        ledger.add(own, Used::reply(Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() }));
         assert_eq!((ledger.used(inner).tool_calls, ledger.used(inner).model_calls), (2, 0));
         assert_eq!((ledger.used(own).tool_calls, ledger.used(own).model_calls), (2, 1));
         assert_eq!(ledger.used(own), ledger.used(0));

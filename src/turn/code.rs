@@ -62,6 +62,24 @@ codes! {
     TOOL_FATAL = "tool_fatal";
     /// The model failed.
     MODEL_ERROR = "model_error";
+    /// The model's provider refused the key.
+    MODEL_AUTHENTICATION = "model_authentication";
+    /// The model's provider does not take the request.
+    MODEL_REQUEST = "model_request";
+    /// The model's provider is asked too often, or what was paid for is used up.
+    MODEL_RATE_LIMIT = "model_rate_limit";
+    /// The model's provider cannot answer now.
+    MODEL_OVERLOADED = "model_overloaded";
+    /// The model's provider was not reached, or the connection broke.
+    MODEL_UNREACHABLE = "model_unreachable";
+    /// What the model's provider sent is no whole reply.
+    MODEL_STREAM = "model_stream";
+    /// The model had not replied when its time was over.
+    MODEL_TIMEOUT = "model_timeout";
+    /// The model or its provider refused to answer.
+    CONTENT_FILTER = "content_filter";
+    /// The transcript is longer than the model takes.
+    CONTEXT_LENGTH = "context_length";
     /// The scripted model was asked for more replies than its script has.
     SCRIPT_EXHAUSTED = "script_exhausted";
     /// The scripted model's script is missing or is not a script.

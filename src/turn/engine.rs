@@ -125,6 +125,7 @@ impl Engine {
         let ids = self.ids_for(number, &reply.calls);
         self.push(Message::Assistant {
             content: reply.text.clone(),
+            thinking: reply.thinking,
             tool_calls: (reply.calls.iter().zip(&ids))
                 .map(|(call, id)| ToolCall {
                     id: id.clone(),

@@ -1,5 +1,6 @@
 //! The transcript of a turn, and what a model replies.
 
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, Position};
@@ -24,6 +25,9 @@ pub enum Message {
         /// The text, where there is any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content: Option<String>,
+        /// What it thought before.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        thinking: Vec<Thinking>,
         /// The tools it called.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
@@ -48,9 +52,9 @@ impl Message {
         match self {
             Self::System { content } => Canonical::said(content, "system"),
             Self::User { content } => Canonical::said(content, "user"),
-            Self::Assistant { content, tool_calls } => {
+            Self::Assistant { content, thinking, tool_calls } => {
                 let tool_calls = tool_calls.iter().map(CanonicalCall::of).collect();
-                Canonical { content: content.as_deref(), tool_calls, ..Canonical::of("assistant") }
+                Canonical { content: content.as_deref(), thinking, tool_calls, ..Canonical::of("assistant") }
             }
             Self::Tool { tool_call_id, name, content, is_error } => Canonical {
                 content: Some(content),
@@ -73,6 +77,8 @@ struct Canonical<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     role: &'static str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    thinking: &'a [Thinking],
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -95,7 +101,15 @@ impl<'a> CanonicalCall<'a> {
 
 impl<'a> Canonical<'a> {
     fn of(role: &'static str) -> Self {
-        Self { content: None, is_error: false, name: None, role, tool_call_id: None, tool_calls: Vec::new() }
+        Self {
+            content: None,
+            is_error: false,
+            name: None,
+            role,
+            thinking: &[],
+            tool_call_id: None,
+            tool_calls: Vec::new(),
+        }
     }
 
     fn said(content: &'a str, role: &'static str) -> Self {
@@ -114,21 +128,66 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
+/// What a model thought before it spoke, as its provider wants it back. The fields are in the order of their names: they
+/// are hashed as they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thinking {
+    /// The provider that it came from; nobody else is sent it.
+    pub provider: String,
+    /// In place of text and signature: what the provider has encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted: Option<String>,
+    /// The provider's signature over the text, where it makes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+    /// The text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+/// Who made a reply, and what it took.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// The model that answered, as the agent names it.
+    pub model: String,
+    /// How often models were asked, those that were given up counted.
+    pub attempts: u32,
+    /// What the provider calls the request that it answered, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// What the reply cost, an exact decimal in a text; absent where the model has no price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Decimal>,
+}
+
 /// One reply of a model, as it came.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The text, where there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// What the model thought before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thinking: Vec<Thinking>,
     /// The calls, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ReplyCall>,
     /// Why the model stopped.
     #[serde(default)]
     pub stop_reason: StopReason,
-    /// What the reply cost.
+    /// The tokens of the reply.
     #[serde(default)]
     pub usage: Usage,
+    /// Who made it; absent where its model does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<Box<Served>>,
+}
+
+impl Reply {
+    /// What it cost, where that is known.
+    pub fn cost(&self) -> Decimal {
+        self.served.as_ref().and_then(|served| served.cost).unwrap_or_default()
+    }
 }
 
 /// One call in a model's reply, as it came: nothing in it is trusted.
@@ -166,6 +225,17 @@ pub struct Usage {
     pub input_tokens: u64,
     /// Tokens that the model wrote.
     pub output_tokens: u64,
+    /// Of those that it read: what its provider had kept from an earlier request.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_read_tokens: u64,
+    /// Of those that it read: what its provider keeps from now on.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {
@@ -179,6 +249,17 @@ impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.saturating_add(other.cache_read_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(other.cache_write_tokens);
+    }
+}
+
+impl std::ops::SubAssign for Usage {
+    fn sub_assign(&mut self, other: Self) {
+        self.input_tokens = self.input_tokens.saturating_sub(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_sub(other.output_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.saturating_sub(other.cache_read_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_sub(other.cache_write_tokens);
     }
 }
 
@@ -213,11 +294,27 @@ mod tests {
         let text = || prop_oneof![any::<String>(), Just(String::new()), "[a-z\"\\\\\n{}é😀]*"];
         let call =
             (text(), text(), text()).prop_map(|(id, name, arguments)| ToolCall { id, name, arguments });
+        let maybe = || prop::option::of(text());
+        let thinking =
+            (text(), maybe(), maybe(), text()).prop_map(|(provider, redacted, signature, text)| Thinking {
+                provider,
+                redacted,
+                signature,
+                text,
+            });
         prop_oneof![
             text().prop_map(|content| Message::System { content }),
             text().prop_map(|content| Message::User { content }),
-            (prop::option::of(text()), prop::collection::vec(call, 0..4))
-                .prop_map(|(content, tool_calls)| Message::Assistant { content, tool_calls }),
+            (
+                prop::option::of(text()),
+                prop::collection::vec(thinking, 0..3),
+                prop::collection::vec(call, 0..4)
+            )
+                .prop_map(|(content, thinking, tool_calls)| Message::Assistant {
+                    content,
+                    thinking,
+                    tool_calls
+                }),
             (text(), text(), text(), any::<bool>()).prop_map(|(tool_call_id, name, content, is_error)| {
                 Message::Tool { tool_call_id, name, content, is_error }
             }),

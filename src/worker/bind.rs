@@ -3,7 +3,7 @@
 //! A worker cannot wait for a person, so it refuses approval-gated tools here, before it joins the group
 //! or reads anything.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::steps::definition;
 use crate::agent;
-use crate::config::{AgentSpec, Config, McpServer, Problem, Switches};
-use crate::model::{Model, Script, Scripted};
+use crate::config::{AgentSpec, Config, McpServer, Problem, Switches, split};
+use crate::model::{Candidate, Endpoint, Model, Remote, Script, Scripted};
 use crate::tool::{Pattern, Registered, Registry, is_tool_name};
 use crate::turn::{Definition, Failure, Limits, OnToolError, code};
 
@@ -90,11 +90,20 @@ pub(crate) struct Bound {
 /// The models that a program registered, by name.
 pub(crate) type Models = HashMap<String, Arc<dyn Model>>;
 
+/// The providers of models, by name; of one that cannot be asked, why.
+pub(crate) type Providers = BTreeMap<String, Result<Arc<Endpoint>, Problem>>;
+
 /// The code of agents that are more than a model with tools, by name.
 pub(crate) type Codes = HashMap<String, Arc<dyn agent::Agent>>;
 
 /// Binds every agent; finds every problem and every refusal.
-pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models, codes: &Codes) -> Bound {
+pub(crate) fn bind(
+    config: &Config,
+    registry: &Registry,
+    models: &Models,
+    providers: &Providers,
+    codes: &Codes,
+) -> Bound {
     let mut bound = Bound::default();
     for (index, server) in config.mcp_servers.iter().enumerate() {
         bind_server(index, server, &mut bound);
@@ -130,7 +139,7 @@ pub(crate) fn bind(config: &Config, registry: &Registry, models: &Models, codes:
             source: tool.source.to_string(),
         }));
         bound.problems.extend(check_sub_agents(index, agent, &tools, &names));
-        match model(agent, models) {
+        match model(agent, config, models, providers) {
             Ok(model) => {
                 let code = codes.get(&agent.name).cloned();
                 let agent = Arc::new(BoundAgent {
@@ -223,19 +232,63 @@ fn known_tools(registry: &Registry) -> String {
     }
 }
 
-fn model(agent: &AgentSpec, models: &Models) -> Result<Arc<dyn Model>, (&'static str, String)> {
-    if let Some(model) = models.get(&agent.model) {
+/// An agent's model, or what is wrong with it and in which of its fields.
+type FoundModel = Result<Arc<dyn Model>, (&'static str, String)>;
+
+fn model(agent: &AgentSpec, config: &Config, models: &Models, providers: &Providers) -> FoundModel {
+    let single = agent.model.single();
+    if let Some(model) = single.and_then(|name| models.get(name)) {
         return Ok(Arc::clone(model));
     }
-    if agent.model != "scripted" {
+    if single == Some("scripted") {
+        let script = agent.script.as_deref().map(Path::new).map(Script::read).transpose();
+        let script = script.map_err(|failure| ("script", failure.message))?;
+        return Ok(Arc::new(Scripted::new(script)));
+    }
+    let candidate = |name: &str| candidate(name, single.is_some(), config, models, providers);
+    let candidates =
+        agent.model.iter().map(candidate).collect::<Result<_, _>>().map_err(|why| ("model", why))?;
+    let options = agent.options().map_err(|why| ("model_options", why))?;
+    Ok(Arc::new(Remote { candidates, options, max_time: agent.max_reply_time }))
+}
+
+fn candidate(
+    name: &str,
+    alone: bool,
+    config: &Config,
+    models: &Models,
+    providers: &Providers,
+) -> Result<Candidate, String> {
+    let Some((provider, model)) = split(name) else {
+        if !alone && (name == "scripted" || models.contains_key(name)) {
+            return Err(format!("{name:?} is no model of a provider, and only these can be in a list"));
+        }
         let mut known: Vec<_> = models.keys().map(String::as_str).chain(["scripted"]).collect();
         known.sort_unstable();
-        let message = format!("no model is called {:?}; there are {}", agent.model, known.join(", "));
-        return Err(("model", message));
-    }
-    let script = agent.script.as_deref().map(Path::new).map(Script::read).transpose();
-    let script = script.map_err(|failure| ("script", failure.message))?;
-    Ok(Arc::new(Scripted::new(script)))
+        return Err(format!(
+            "no model is called {name:?}; there are {}, and PROVIDER::MODEL of the providers {}",
+            known.join(", "),
+            known_providers(providers)
+        ));
+    };
+    let endpoint = match providers.get(provider) {
+        Some(Ok(endpoint)) => Arc::clone(endpoint),
+        Some(Err(problem)) => return Err(format!("the provider {provider:?} cannot be asked: {problem}")),
+        None => {
+            let known = known_providers(providers);
+            return Err(format!("no provider is called {provider:?}; there are {known}; add [[providers]]"));
+        }
+    };
+    let price = config.prices.iter().find(|price| price.model == name).map(Into::into);
+    Ok(Candidate { endpoint, model: model.into(), price })
+}
+
+fn known_providers(providers: &Providers) -> String {
+    let listed = providers.keys().map(String::as_str);
+    let mut names: Vec<_> = listed.chain(["anthropic", "openai"]).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
 }
 
 impl BoundAgent {

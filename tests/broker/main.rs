@@ -38,6 +38,7 @@ mod model;
 mod network;
 mod offsets;
 mod pipeline;
+mod providers;
 mod records;
 mod recovery;
 mod refusal;

@@ -43,7 +43,7 @@ const ABOVE: &[&str] = &["crate::worker", "crate::cli", "crate::app"];
 const RULES: &[Rule] = &[
     Rule { folder: "turn", only: &["turn"], never: IMPURE },
     Rule { folder: "record", only: &["turn", "record"], never: IMPURE },
-    Rule { folder: "tool", only: &["turn", "tool", "metrics", "retry"], never: ABOVE },
+    Rule { folder: "tool", only: &["turn", "tool", "http", "metrics", "retry"], never: ABOVE },
     Rule { folder: "agent", only: &["turn", "tool", "agent", "config"], never: ABOVE },
     Rule { folder: "model", only: &[], never: ABOVE },
     Rule { folder: "journal", only: &[], never: ABOVE },

@@ -209,12 +209,16 @@ impl Schema {
     fn to_json(&self) -> Result<Value, String> {
         match self {
             Self::Text(text) => serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}")),
-            Self::Table(table) => object(table),
+            Self::Table(table) => object(table).map(Value::Object),
         }
     }
 }
 
-fn object(table: &toml::Table) -> Result<Value, String> {
+/// A table as JSON.
+///
+/// # Errors
+/// It has a number that JSON does not know.
+pub(in crate::config) fn object(table: &toml::Table) -> Result<serde_json::Map<String, Value>, String> {
     table.iter().map(|(key, value)| Ok((key.clone(), json(value)?))).collect()
 }
 
@@ -229,6 +233,6 @@ fn json(value: &toml::Value) -> Result<Value, String> {
         toml::Value::Boolean(flag) => (*flag).into(),
         toml::Value::Datetime(time) => time.to_string().into(),
         toml::Value::Array(items) => Value::Array(items.iter().map(json).collect::<Result<_, _>>()?),
-        toml::Value::Table(table) => object(table)?,
+        toml::Value::Table(table) => Value::Object(object(table)?),
     })
 }

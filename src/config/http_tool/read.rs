@@ -88,7 +88,7 @@ pub(in crate::config) fn max_cost<'de, D: Deserializer<'de>>(
 }
 
 /// Not a number of TOML: that one is rounded.
-pub(super) fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Decimal, D::Error> {
+pub(in crate::config) fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Decimal, D::Error> {
     let text = String::deserialize(deserializer)?;
     exact_cost(&text).ok_or_else(|| {
         let expected = "a decimal number of at least 0 in a string, such as \"0.002\"";

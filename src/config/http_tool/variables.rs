@@ -1,10 +1,11 @@
-//! `${NAME}` in the value of a header: an environment variable.
+//! `${NAME}` in the value of a header, or in the key of a provider: an environment variable.
 
 use std::collections::HashMap;
 
 use super::HttpTool;
 use super::convert::header_field;
-use crate::config::Problem;
+use crate::config::field::Field;
+use crate::config::{Problem, Provider};
 use crate::tool::endpoint::is_value;
 
 /// What is wrong with the variables of headers.
@@ -16,22 +17,51 @@ pub(in crate::config) struct Variables {
     pub unset: Vec<Problem>,
 }
 
-/// Puts the variables into the values of headers. A value with a fault stays as it was written.
-pub(in crate::config) fn expand(tools: &mut [HttpTool], env: &HashMap<String, String>) -> Variables {
-    let mut faults = Variables::default();
-    for (index, tool) in tools.iter_mut().enumerate() {
-        for (name, value) in &mut tool.headers {
-            let field = || header_field(index, name).to_string();
-            match expanded(value, env) {
-                Ok(expanded) => *value = expanded,
-                Err(Fault::Wrong(why)) => faults.wrong.push(Problem::field(field(), why)),
-                Err(Fault::Unset(whys)) => {
-                    faults.unset.extend(whys.into_iter().map(|why| Problem::field(field(), why)))
-                }
+impl Variables {
+    /// Puts the variables into a value, which stays as it was written where it has a fault.
+    fn expand(&mut self, value: &mut String, env: &HashMap<String, String>, field: impl Fn() -> Field) {
+        match expanded(value, env) {
+            Ok(expanded) => *value = expanded,
+            Err(Fault::Wrong(why)) => self.wrong.push(Problem::field(field().to_string(), why)),
+            Err(Fault::Unset(whys)) => {
+                self.unset.extend(whys.into_iter().map(|why| Problem::field(field().to_string(), why)));
             }
         }
     }
+}
+
+/// Puts the variables into the values of headers, and into keys.
+pub(in crate::config) fn expand(
+    tools: &mut [HttpTool],
+    providers: &mut [Provider],
+    env: &HashMap<String, String>,
+) -> Variables {
+    let mut faults = Variables::default();
+    for (index, tool) in tools.iter_mut().enumerate() {
+        for (name, value) in &mut tool.headers {
+            faults.expand(value, env, || header_field(index, name));
+        }
+    }
+    for (index, provider) in providers.iter_mut().enumerate() {
+        expand_provider(index, provider, env, &mut faults);
+    }
     faults
+}
+
+/// The same of one provider.
+pub(in crate::config) fn expand_provider(
+    index: usize,
+    provider: &mut Provider,
+    env: &HashMap<String, String>,
+    faults: &mut Variables,
+) {
+    let field = || Field::default().child("providers").child(index);
+    for (name, value) in &mut provider.headers {
+        faults.expand(value, env, || field().child("headers").child(name.as_str()));
+    }
+    if let Some(key) = &mut provider.api_key {
+        faults.expand(key, env, || field().child("api_key"));
+    }
 }
 
 enum Fault {

@@ -5,10 +5,12 @@
 //! | this one | what loads, where fields are found, any text at all |
 //! | `problems` | each kind of problem, with its field and line |
 //! | `http_tools` | `[[http_tools]]` |
+//! | `providers` | `[[providers]]`, `[[prices]]`, and an agent's models |
 //! | `variables` | the environment |
 
 mod http_tools;
 mod problems;
+mod providers;
 mod variables;
 
 use std::fs;

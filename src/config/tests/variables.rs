@@ -37,7 +37,7 @@ fn the_environment_overrides_the_file() {
     assert_eq!(config.kafka.properties["session.timeout.ms"], "6000");
     assert!(config.tools.samples);
     assert_eq!(config.admin.listen.port(), 1);
-    assert_eq!(config.agents[0].model, "true");
+    assert_eq!(config.agents[0].model.single(), Some("true"));
     assert_eq!(config.agents[0].tools, [Pattern::new("x"), Pattern::new("1")]);
     assert_eq!(config.agents[1].tools, [Pattern::new("echo"), Pattern::new("add")]);
     assert_eq!(config.agents[1].max_tool_calls.get(), 16);

@@ -6,12 +6,13 @@
 use std::time::{Duration, SystemTime};
 
 use bytesize::ByteSize;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 use reqwest::{Method, Response, StatusCode, Url};
 use serde_json::value::RawValue;
 
 use super::client::Refused;
 use super::text::Content;
+use crate::retry;
 use crate::tool::{Output, ToolError};
 
 /// How much of an error's body the model reads, in characters.
@@ -113,7 +114,7 @@ fn failed(asked: &Asked, status: Status, content: &Content, start: &[u8], header
         return ToolError::permanent(message).for_model(for_model);
     }
     let error = ToolError::retryable(message).for_model(for_model);
-    match pause(headers, SystemTime::now()) {
+    match retry::asked_for(headers, SystemTime::now()) {
         Some(pause) => error.retry_after(pause),
         None => error,
     }
@@ -139,16 +140,6 @@ fn unreached(asked: &Asked, error: reqwest::Error) -> ToolError {
 /// The error with its causes. Its own URL has the query.
 fn cause(asked: &Asked, error: reqwest::Error) -> String {
     format!("{}: {}", asked.0, ToolError::from(error.without_url()).message())
-}
-
-/// How long the server asks to wait: seconds, or until a date.
-fn pause(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let until = httpdate::parse_http_date(text).ok()?;
-    Some(until.duration_since(now).unwrap_or_default())
 }
 
 /// A status of a response: `HTTP 404 Not Found`.
@@ -187,26 +178,4 @@ fn cut(text: &str, most: usize) -> String {
 /// A body must not break a line of the log, or write to a terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_is_seconds_or_a_date() {
-        let now = httpdate::parse_http_date("Fri, 15 May 2026 15:34:21 GMT").unwrap();
-        let asked = |text: &str| {
-            pause(&HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]), now)
-                .map(|pause| pause.as_secs())
-        };
-        assert_eq!(asked("120"), Some(120));
-        assert_eq!(asked(" 0 "), Some(0));
-        assert_eq!(asked("Fri, 15 May 2026 15:34:51 GMT"), Some(30));
-        assert_eq!(asked("Fri, 15 May 2026 15:34:20 GMT"), Some(0));
-        for none in ["", "-1", "1.5", "soon", "99999999999999999999"] {
-            assert_eq!(asked(none), None, "{none:?}");
-        }
-        assert_eq!(pause(&HeaderMap::new(), now), None);
-    }
 }

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, Method, StatusCode, Url};
 
-use crate::tool::{ToolError, http};
+use crate::http;
+use crate::tool::ToolError;
 
 /// How many redirects are followed.
 const MAX_REDIRECTS: usize = 5;

@@ -254,7 +254,9 @@ fn count_recorded(log: &TurnLog, ledger: &mut Ledger) {
             continue;
         }
         let mut used = match record {
-            Recorded::Done { content: Content::Reply(Ok(reply)), .. } => Used::reply(reply.usage),
+            Recorded::Done { content: Content::Reply(Ok(reply)), .. } => {
+                Used::reply(reply.usage).at(reply.cost())
+            }
             Recorded::Done { content: Content::Reply(Err(_)), .. } => Used::default(),
             Recorded::Done { content: Content::Result(_, used), .. } => *used,
             Recorded::Started { .. } => Used::default(),

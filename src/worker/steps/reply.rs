@@ -196,7 +196,7 @@ impl Scope {
             appended => appended?,
         }
         if let Ok(reply) = &reply {
-            hold.spend(Used::reply(reply.usage));
+            hold.spend(Used::reply(reply.usage).at(reply.cost()));
         }
         if self.keeps() {
             // At once: whoever waits for it may be dropped, and ask again.

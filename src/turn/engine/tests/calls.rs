@@ -133,7 +133,11 @@ fn an_own_id_that_the_provider_has_used_is_still_unique() {
 #[test]
 fn ids_differ_from_those_of_the_conversation_that_came_as_input() {
     let call = |id: &str| ToolCall { id: id.into(), name: "echo".into(), arguments: "{}".into() };
-    let past = Message::Assistant { content: None, tool_calls: vec![call("m0.c0"), call("x")] };
+    let past = Message::Assistant {
+        content: None,
+        thinking: Vec::new(),
+        tool_calls: vec![call("m0.c0"), call("x")],
+    };
     let mut engine = Loop::new(Setup { input: vec![past], ..setup(&["echo"]) }, Limits::tool_calls(8));
     engine.reply(asks(vec![super::call(None, "echo", ""), super::call(Some("x"), "echo", "")]));
     assert_eq!(ids(&engine), ["m0.c0", "x", "m0.c0'", "m0.c1"]);

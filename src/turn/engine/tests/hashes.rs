@@ -37,7 +37,7 @@ fn a_reply_is_bound_to_everything_that_was_said() {
 #[test]
 fn a_reply_is_not_bound_to_the_offered_tools_or_the_usage() {
     let reply = |usage| Reply { usage, ..asks(vec![call(Some("id"), "echo", "{}")]) };
-    let usage = Usage { input_tokens: 1, output_tokens: 2 };
+    let usage = Usage { input_tokens: 1, output_tokens: 2, ..Usage::default() };
     let changed = Arc::new(Definition::new("echo", "Changed.", json!({"type": "object", "x": 1})));
     let tools = vec![tool("more"), changed];
     assert_eq!(

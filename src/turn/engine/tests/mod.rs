@@ -217,12 +217,12 @@ fn a_failure_from_outside_ends_the_turn_in_every_state() {
 #[test]
 fn usage_adds_up_over_the_replies() {
     let mut engine = engine(&["echo"], 3);
-    let usage = Usage { input_tokens: 5, output_tokens: u64::MAX };
+    let usage = Usage { input_tokens: 5, output_tokens: u64::MAX, ..Usage::default() };
     engine.reply(Reply { usage, ..asks_for(&["echo"]) });
     ok(&mut engine);
     engine.reply(Reply { usage, ..text("done") });
-    let tokens = Usage { input_tokens: 10, output_tokens: u64::MAX };
-    assert_eq!(engine.used(), Used { model_calls: 2, tool_calls: 1, tokens, cost: Decimal::ZERO });
+    let tokens = Usage { input_tokens: 10, output_tokens: u64::MAX, ..Usage::default() };
+    assert_eq!(engine.used(), Used { model_calls: 2, tool_calls: 1, tokens, ..Used::default() });
 }
 
 #[test]

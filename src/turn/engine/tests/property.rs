@@ -32,14 +32,18 @@ fn any_call() -> impl Strategy<Value = ReplyCall> {
 
 fn any_reply() -> impl Strategy<Value = Reply> {
     let stop = prop_oneof![Just(StopReason::EndTurn), Just(StopReason::ToolUse), Just(StopReason::MaxTokens)];
-    let usage = (any::<u64>(), any::<u64>())
-        .prop_map(|(input_tokens, output_tokens)| Usage { input_tokens, output_tokens });
+    let usage = (any::<u64>(), any::<u64>()).prop_map(|(input_tokens, output_tokens)| Usage {
+        input_tokens,
+        output_tokens,
+        ..Usage::default()
+    });
     let calls = prop::collection::vec(any_call(), 0..4);
     (any::<Option<String>>(), calls, stop, usage).prop_map(|(text, calls, stop_reason, usage)| Reply {
         text,
         calls,
         stop_reason,
         usage,
+        ..Reply::default()
     })
 }
 

@@ -36,7 +36,7 @@ use crate::journal::{Entries, Log, Pass, Receipt};
 use crate::model::{Model, Request};
 use crate::record::read_turn;
 use crate::turn::{Hash, Message, Reply, ReplyCall};
-use crate::worker::bind::bind;
+use crate::worker::bind::{Providers, bind};
 use crate::worker::offline::{Delivered, deliver};
 use log::{Facts, Lossy};
 use outside::{Nonces, Outside, Probe};
@@ -164,7 +164,13 @@ impl World {
         let codes = own.chain(others.iter().filter_map(other)).collect();
         let config = Config { agents, ..Config::default() };
         let model: Arc<dyn Model> = Arc::new(Nonces::new(&self.shape, &self.outside));
-        let bound = bind(&config, &registry, &HashMap::from([("nonces".to_owned(), model)]), &codes);
+        let bound = bind(
+            &config,
+            &registry,
+            &HashMap::from([("nonces".to_owned(), model)]),
+            &Providers::new(),
+            &codes,
+        );
         assert!(bound.problems.is_empty(), "{:?}", bound.problems);
         Arc::new(Shared {
             agents: bound.agents,

@@ -96,7 +96,7 @@ impl Shape {
     }
 }
 
-const USAGE: Usage = Usage { input_tokens: 3, output_tokens: 2 };
+const USAGE: Usage = Usage { input_tokens: 3, output_tokens: 2, cache_read_tokens: 0, cache_write_tokens: 0 };
 
 pub(super) fn done() -> Say {
     Say::Reply(Reply { text: Some("done <$N>".into()), usage: USAGE, ..Reply::default() })
@@ -114,6 +114,7 @@ pub(super) fn calling(calls: &[(&str, &str)]) -> Say {
         calls: calls.iter().enumerate().map(|(index, it)| call(index, it)).collect(),
         stop_reason: StopReason::ToolUse,
         usage: USAGE,
+        ..Reply::default()
     })
 }
 

@@ -1,0 +1,113 @@
+//! One request, and the stream that answers it.
+
+use std::time::SystemTime;
+
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+
+use super::endpoint::Endpoint;
+use super::fault::{Fault, Kind};
+use super::sse::{Decoder, Invalid};
+use crate::retry;
+use crate::turn::Reply;
+
+/// The largest event of a stream, and the largest reply that comes whole, in bytes: a reply may be one event, and JSON needs
+/// up to six bytes for one.
+const MAX_EVENT: usize = 6 * super::draft::MAX_REPLY;
+
+/// How much of an error's body is read, in bytes.
+const MAX_ERROR: usize = 64 << 10;
+
+/// What a request came to.
+pub(super) struct Answer {
+    pub(super) outcome: Result<Reply, Fault>,
+    /// What the provider calls it.
+    pub(super) request_id: Option<String>,
+}
+
+/// Asks once. Cancel safe: dropping it ends the request.
+pub(super) async fn ask(endpoint: &Endpoint, body: Vec<u8>) -> Answer {
+    let request = endpoint.client.post(endpoint.url.clone()).headers(endpoint.headers.clone()).body(body);
+    let response = match within(endpoint, request.send()).await {
+        Ok(response) => response,
+        Err(fault) => return Answer { outcome: Err(fault), request_id: None },
+    };
+    let request_id = response.headers().get(endpoint.api.request_id()).and_then(|id| id.to_str().ok());
+    let request_id = request_id.map(|id| id.chars().take(200).collect());
+    let outcome = match response.status().is_success() {
+        true => read(endpoint, response).await,
+        false => Err(refused(endpoint, response).await),
+    };
+    let scrubbed = |fault: Fault| Fault { message: endpoint.scrub(&fault.message), ..fault };
+    Answer { outcome: outcome.map_err(scrubbed), request_id }
+}
+
+/// Waits no longer for the next of something than the provider may be silent.
+async fn within<T>(
+    endpoint: &Endpoint,
+    something: impl Future<Output = Result<T, reqwest::Error>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(endpoint.idle_timeout, something).await {
+        Ok(Ok(something)) => Ok(something),
+        // Without the URL: its query may have a key.
+        Ok(Err(error)) => Err(Fault::new(Kind::Network, causes(&error.without_url()))),
+        Err(_) => {
+            let silent = humantime::format_duration(endpoint.idle_timeout);
+            Err(Fault::new(Kind::Network, format!("nothing came for {silent} (idle_timeout)")))
+        }
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+async fn read(endpoint: &Endpoint, mut response: Response) -> Result<Reply, Fault> {
+    let mut reader = endpoint.api.reader(&endpoint.name);
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.starts_with("application/json") {
+        // From a server that does not stream.
+        let body = start_of(endpoint, &mut response, MAX_EVENT).await?;
+        reader.event(std::str::from_utf8(&body).map_err(|_| Fault::stream("the body is not UTF-8 text"))?)?;
+        return reader.end();
+    }
+    let mut events = Decoder::new(MAX_EVENT);
+    while let Some(chunk) = within(endpoint, response.chunk()).await? {
+        for event in events.feed(&chunk).map_err(invalid)? {
+            if reader.event(&event)? {
+                return reader.end();
+            }
+        }
+    }
+    if let Some(last) = events.end().map_err(invalid)? {
+        reader.event(&last)?;
+    }
+    reader.end()
+}
+
+fn invalid(why: Invalid) -> Fault {
+    Fault::stream(match why {
+        Invalid::TooLarge(limit) => format!("an event is larger than {limit} bytes"),
+        Invalid::NotText => "an event is not UTF-8 text".into(),
+    })
+}
+
+async fn start_of(endpoint: &Endpoint, response: &mut Response, most: usize) -> Result<Vec<u8>, Fault> {
+    let mut body = Vec::new();
+    while body.len() < most
+        && let Some(chunk) = within(endpoint, response.chunk()).await?
+    {
+        body.extend(chunk.iter().take(most - body.len()));
+    }
+    Ok(body)
+}
+
+async fn refused(endpoint: &Endpoint, mut response: Response) -> Fault {
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    // The status has said what matters.
+    let body = start_of(endpoint, &mut response, MAX_ERROR).await.unwrap_or_default();
+    let mut fault = Fault::said(status, &String::from_utf8_lossy(&body));
+    fault.retry_after = retry::asked_for(&headers, SystemTime::now());
+    fault
+}

@@ -1,0 +1,153 @@
+//! How much a provider is asked at one time, by all turns of a worker together.
+//!
+//! As a rule there is no bound. Once the provider has said that it is too much, requests wait for as long as it asks, and
+//! then for each other: half as many at one time, and one more for each round of answers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// One provider's gate. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Gate(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    left: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inside: u32,
+    /// How many may be inside; none: any number.
+    most: Option<f64>,
+    /// Until when nobody goes in.
+    closed_until: Option<Instant>,
+}
+
+/// Who has it is inside.
+#[derive(Debug)]
+pub(super) struct Inside(Gate);
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until another request may be made. Cancel safe.
+    pub(super) async fn enter(&self) -> Inside {
+        loop {
+            let left = self.0.left.notified();
+            tokio::pin!(left);
+            // Before the look: who leaves between the two would be missed.
+            left.as_mut().enable();
+            let until = {
+                let mut state = self.state();
+                state.closed_until.take_if(|until| *until <= Instant::now());
+                if state.closed_until.is_none()
+                    && state.most.is_none_or(|most| f64::from(state.inside) < most)
+                {
+                    state.inside += 1;
+                    return Inside(self.clone());
+                }
+                state.closed_until
+            };
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => left.await,
+            }
+        }
+    }
+
+    /// Whether nobody has said that it is too much.
+    #[cfg(test)]
+    pub(super) fn is_open(&self) -> bool {
+        self.state().closed_until.is_none()
+    }
+
+    /// How many may be inside now, where that is bounded.
+    #[cfg(test)]
+    fn most(&self) -> Option<f64> {
+        self.state().most
+    }
+}
+
+impl Inside {
+    /// It was too much: nobody goes in for so long, and then half as many.
+    pub(super) fn too_much(self, pause: Duration) {
+        let mut state = self.0.state();
+        let until = Instant::now() + pause;
+        // Those that were refused together have said it once.
+        if state.closed_until.is_none() {
+            state.most = Some((f64::from(state.inside) / 2.0).max(1.0));
+        }
+        state.closed_until = state.closed_until.max(Some(until));
+    }
+
+    /// It was answered.
+    pub(super) fn answered(self) {
+        let mut state = self.0.state();
+        if let Some(most) = state.most {
+            state.most = Some(most + 1.0 / most).filter(|most| *most < UNBOUNDED);
+        }
+    }
+}
+
+/// From here on there is no bound any more.
+const UNBOUNDED: f64 = 10_000.0;
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.state().inside -= 1;
+        self.0.0.left.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt as _, poll};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_is_told_holds_for_all() {
+        let gate = Gate::default();
+        let mut inside = Vec::new();
+        for _ in 0..8 {
+            inside.push(gate.enter().now_or_never().unwrap());
+        }
+        inside.pop().unwrap().too_much(Duration::from_secs(3));
+        // The others of the same burst say nothing new.
+        inside.pop().unwrap().too_much(Duration::from_secs(1));
+        assert_eq!(gate.most(), Some(4.0));
+        inside.truncate(3);
+        let before = Instant::now();
+        let next = gate.enter().await;
+        assert_eq!(before.elapsed().as_millis() / 100, 30);
+        let more = gate.enter();
+        tokio::pin!(more);
+        assert!(poll!(&mut more).is_pending(), "four are inside");
+        next.answered();
+        assert_eq!(gate.most(), Some(4.25));
+        more.now_or_never().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_least_one_goes_in_and_answers_open_it() {
+        let gate = Gate::default();
+        for _ in 0..5 {
+            gate.enter().await.too_much(Duration::from_millis(1));
+        }
+        assert_eq!(gate.most(), Some(1.0));
+        let first = gate.enter().await;
+        let second = gate.enter();
+        tokio::pin!(second);
+        assert!(poll!(&mut second).is_pending());
+        first.answered();
+        second.await.answered();
+        assert!(gate.most().unwrap() > 2.0);
+    }
+}
