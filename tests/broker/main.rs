@@ -31,6 +31,7 @@ mod agents;
 mod budgets;
 mod cache;
 mod cli;
+mod conversations;
 mod endings;
 mod exactly_once;
 mod http_tools;
