@@ -47,12 +47,17 @@ impl Backoff {
 /// section 10.2.3).
 pub(crate) fn asked_for(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    if let Some(milliseconds) = text("retry-after-ms").and_then(|text| text.parse().ok()) {
-        return Some(Duration::from_millis(milliseconds));
+    // Fractions too, which some send.
+    let seconds = |text: &str, unit: f64| {
+        let number: f64 = text.parse().ok()?;
+        Duration::try_from_secs_f64(number / unit).ok()
+    };
+    if let Some(wait) = text("retry-after-ms").and_then(|text| seconds(text, 1000.0)) {
+        return Some(wait);
     }
     let text = text(RETRY_AFTER.as_str())?;
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
+    if let Some(wait) = seconds(text, 1.0) {
+        return Some(wait);
     }
     let until = httpdate::parse_http_date(text).ok()?;
     Some(until.duration_since(now).unwrap_or_default())
@@ -73,7 +78,8 @@ mod tests {
         assert_eq!(asked(" 0 "), Some(0));
         assert_eq!(asked("Fri, 15 May 2026 15:34:51 GMT"), Some(30));
         assert_eq!(asked("Fri, 15 May 2026 15:34:20 GMT"), Some(0));
-        for none in ["", "-1", "1.5", "soon", "99999999999999999999"] {
+        assert_eq!(asked("1.5"), Some(1));
+        for none in ["", "-1", "soon", "nan", "inf", "99999999999999999999"] {
             assert_eq!(asked(none), None, "{none:?}");
         }
         assert_eq!(asked_for(&HeaderMap::new(), now), None);

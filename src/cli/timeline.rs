@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(bare(&event(&of(EventType::TurnStart))), "s-1/t-3               turn:start");
         let mut reply = of(EventType::ModelReply);
         reply.idempotency_key = Some(key(&Position::reply(0)));
-        let call = ReplyCall { id: None, name: "add".into(), arguments: "{\"a\":1}".into() };
+        let call = ReplyCall { name: "add".into(), arguments: "{\"a\":1}".into(), ..ReplyCall::default() };
         reply.reply = Some(Reply { text: Some("so\n".into()), calls: vec![call], ..Reply::default() });
         let line = bare(&event(&reply));
         assert_eq!(line, "s-1/t-3/m0            model:reply  \"so\\n\" add({\"a\":1})");

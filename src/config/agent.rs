@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::ModelNames;
 use super::http_tool::max_cost;
+use crate::model::RESERVED;
 use crate::tool::{Decimal, Pattern};
 use crate::turn::{Limits, OnToolError};
 
@@ -40,6 +41,9 @@ pub struct AgentSpec {
     /// Whether a provider that offers it is told to keep what the next request begins with. Default true.
     #[serde(default = "default_prompt_cache")]
     pub prompt_cache: bool,
+    /// Whether the text of its replies goes to the status topic while they are made. Default false.
+    #[serde(default)]
+    pub stream_text: bool,
     /// Fields of each request beyond those, as its provider knows them: `thinking`, `reasoning_effort`, .. Default none.
     #[serde(default)]
     pub model_options: toml::Table,
@@ -110,6 +114,7 @@ impl AgentSpec {
             max_reply_tokens: None,
             max_reply_time: default_max_reply_time(),
             prompt_cache: default_prompt_cache(),
+            stream_text: false,
             model_options: toml::Table::new(),
             tools: Vec::new(),
             turn_tools: Vec::new(),
@@ -136,6 +141,13 @@ impl AgentSpec {
     #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
+        self
+    }
+
+    /// The text of its replies goes to the status topic while they are made.
+    #[must_use]
+    pub fn stream_text(mut self) -> Self {
+        self.stream_text = true;
         self
     }
 
@@ -184,8 +196,11 @@ impl AgentSpec {
     /// What is said with each of its requests.
     ///
     /// # Errors
-    /// The options of its model have a number that JSON does not know.
+    /// The options of its model have a number that JSON does not know, or what the request has from elsewhere.
     pub(crate) fn options(&self) -> Result<crate::model::Options, String> {
+        if let Some(name) = RESERVED.iter().find(|name| self.model_options.contains_key(**name)) {
+            return Err(format!("{name} cannot be set here: the request has it from elsewhere; remove it"));
+        }
         Ok(crate::model::Options {
             temperature: self.temperature,
             max_reply_tokens: self.max_reply_tokens.map(NonZeroU32::get),

@@ -42,10 +42,12 @@ pub struct Provider {
     /// How often a request that may go better later is made again. Default 4.
     #[serde(default = "default_max_retries")]
     pub max_retries: u32,
-    /// The longest wait that the provider may ask for (`retry-after`); one that asks for more is given up. Default `60s`.
+    /// The longest wait that the provider may ask for (`retry-after`); one that asks for more is given up. Default `60s`, at
+    /// most `1h`.
     #[serde(default = "default_max_retry_after", with = "humantime_serde")]
     pub max_retry_after: Duration,
-    /// How long the provider may say nothing, before and in the middle of a reply. Default `60s`; more than `0s`.
+    /// How long the provider may say nothing, before and in the middle of a reply. Default `5m`; more than `0s`,
+    /// at most `1h`.
     #[serde(default = "default_idle_timeout", with = "humantime_serde")]
     pub idle_timeout: Duration,
 }
@@ -71,8 +73,11 @@ fn default_max_retry_after() -> Duration {
 }
 
 fn default_idle_timeout() -> Duration {
-    Duration::from_secs(60)
+    Duration::from_secs(5 * 60)
 }
+
+/// The longest that anything of these may be.
+const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 
 /// What a model's tokens cost, each for a million, as decimal numbers in strings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -114,7 +119,9 @@ impl Provider {
         provider.complete();
         let mut faults = Variables::default();
         expand_provider(0, &mut provider, env, &mut faults);
-        Some(faults.unset.pop().map_or(Ok(provider), |problem| Err(problem.message)))
+        let wrong = faults.unset.pop().map(|problem| problem.message);
+        let wrong = wrong.or_else(|| provider.check().pop().map(|(_, message)| format!("its key {message}")));
+        Some(wrong.map_or(Ok(provider), Err))
     }
 
     fn named(name: &str) -> Self {
@@ -183,8 +190,14 @@ impl Provider {
         if self.api_key.is_some() && self.api_key_file.is_some() {
             add("api_key_file", "is set, and so is api_key; keep one of them");
         }
-        if self.idle_timeout.is_zero() {
-            add("idle_timeout", "expected more than 0s; got 0s");
+        if self.idle_timeout.is_zero() || self.idle_timeout > MAX_WAIT {
+            add("idle_timeout", "expected more than 0s and at most 1h");
+        }
+        if self.max_retry_after > MAX_WAIT {
+            add("max_retry_after", "expected at most 1h");
+        }
+        if self.api_key.as_deref().is_some_and(|key| key.trim().is_empty()) {
+            add("api_key", "is empty; remove it where the provider wants none");
         }
         for (name, value) in &self.headers {
             if let Err(message) = header(name, value) {
@@ -222,7 +235,7 @@ impl Provider {
             name: &self.name,
             api,
             base_url,
-            api_key: api_key.filter(|key| !key.is_empty()),
+            api_key,
             headers,
             max_retries: self.max_retries,
             max_retry_after: self.max_retry_after,

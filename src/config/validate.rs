@@ -8,11 +8,13 @@ use super::field::Field;
 use super::problem::Problem;
 use super::{AgentSpec, Config, Kafka, McpServer, Provider, Topics, Worker};
 use super::{http_tool, properties, provider};
-use crate::model::RESERVED;
 use crate::tool::Pattern;
 
 /// The longest drain.
 const MAX_DRAIN: Duration = Duration::from_secs(60 * 60);
+
+/// The longest that a reply may take.
+const MAX_REPLY_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The longest name of a topic, in characters; Kafka's rule.
 const MAX_TOPIC: usize = 249;
@@ -133,12 +135,8 @@ fn model(index: usize, agent: &AgentSpec, problems: &mut Vec<Problem>) {
     if agent.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
         problems.push(Problem::field(field("temperature"), "expected a number from 0 to 2"));
     }
-    if agent.max_reply_time.is_zero() {
-        problems.push(Problem::field(field("max_reply_time"), "expected more than 0s; got 0s"));
-    }
-    for name in agent.model_options.keys().filter(|name| RESERVED.contains(&name.as_str())) {
-        let message = "cannot be set here: the request has it from elsewhere; remove it";
-        problems.push(Problem::field(field(&format!("model_options.{name}")), message));
+    if agent.max_reply_time.is_zero() || agent.max_reply_time > MAX_REPLY_TIME {
+        problems.push(Problem::field(field("max_reply_time"), "expected more than 0s and at most 24h"));
     }
     if let Err(message) = agent.options() {
         problems.push(Problem::field(field("model_options"), message));

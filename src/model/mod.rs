@@ -34,6 +34,35 @@ pub struct Request<'a> {
     pub tools: &'a [Arc<Definition>],
     /// The turn's metadata.
     pub metadata: &'a BTreeMap<String, String>,
+    /// Who hears the text while it is made.
+    pub listener: Listener<'a>,
+}
+
+/// Hears the number of an attempt, and the next piece of its text.
+type Hear<'a> = dyn Fn(u32, &str) + Send + Sync + 'a;
+
+/// Who hears a reply's text while it is made, if anybody does. Nothing depends on it.
+#[derive(Clone, Copy, Default)]
+pub struct Listener<'a>(Option<&'a Hear<'a>>);
+
+impl<'a> Listener<'a> {
+    /// One that is told the number of the attempt, from 1, and the next piece of its text.
+    pub fn new(hear: &'a (dyn Fn(u32, &str) + Send + Sync + 'a)) -> Self {
+        Self(Some(hear))
+    }
+
+    /// Tells the next piece. What was told of an earlier attempt is void.
+    pub fn tell(&self, attempt: u32, text: &str) {
+        if let Some(hear) = self.0.filter(|_| !text.is_empty()) {
+            hear(attempt, text);
+        }
+    }
+}
+
+impl std::fmt::Debug for Listener<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Listener").field(&self.0.is_some()).finish()
+    }
 }
 
 /// Something that answers a transcript with a reply.

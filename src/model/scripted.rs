@@ -137,7 +137,12 @@ impl Model for Scripted {
             None => {}
         }
         let calls: Vec<_> = (reply.calls.into_iter())
-            .map(|call| ReplyCall { arguments: call.raw_arguments(), id: call.id, name: call.name })
+            .map(|call| ReplyCall {
+                arguments: call.raw_arguments(),
+                id: call.id,
+                name: call.name,
+                extra: None,
+            })
             .collect();
         let stop_reason = reply.stop_reason.unwrap_or(match calls.is_empty() {
             true => StopReason::EndTurn,

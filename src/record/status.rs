@@ -1,4 +1,4 @@
-//! `StatusUpdate`: how a call is getting on. Ephemeral: nothing depends on it, and any of it may be missing.
+//! `StatusUpdate`: how a step is getting on. Ephemeral: nothing depends on it, and any of it may be missing.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,9 @@ pub enum StatusType {
     /// A tool tells how its call is getting on.
     #[serde(rename = "tool:status")]
     ToolStatus,
+    /// A piece of a reply's text while it is made.
+    #[serde(rename = "model:text")]
+    ModelText,
 }
 
 /// How a call is getting on: the value of a record on the status topic, whose key is the session.
@@ -28,11 +31,12 @@ pub struct StatusUpdate {
     pub position: Position,
     /// The call's idempotency key.
     pub idempotency_key: IdempotencyKey,
-    /// The tool.
-    pub tool: String,
-    /// Which run of the call this is, from 1.
+    /// The tool; absent on a model's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Which run of the call this is, from 1; of a reply which attempt: what was told of an earlier one is void.
     pub attempt: u32,
-    /// What the tool says; cut at [`StatusUpdate::MAX_TEXT`] bytes.
+    /// What the tool says, or the next piece of the text; cut at [`StatusUpdate::MAX_TEXT`] bytes.
     pub text: String,
     /// When it was said, in milliseconds since 1970 UTC by the worker's clock.
     pub at_ms: i64,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::direct::{Alone, Caller};
-use super::{Deps, Environment, ToolCache, ToolError, http};
+use super::{Deps, Environment, Told, ToolCache, ToolError, http};
 use crate::turn::{ExternalIoMode, IdempotencyKey, Position, SessionId, TurnId};
 
 /// What a tool is given beside its arguments. Cheap to clone.
@@ -139,7 +139,9 @@ impl ToolContext {
     /// It waits for no broker and never fails; under load, or without brokers, it is lost. Longer texts are cut at 16 KiB.
     pub fn emit_status(&self, text: impl AsRef<str>) {
         if let Some(status) = &self.inner.environment.status {
-            status.emit(self, text.as_ref());
+            let Inner { session, turn, agent, position, key, tool, .. } = &*self.inner;
+            let (tool, attempt, text) = (Some(tool.as_str()), self.attempt, text.as_ref());
+            status.emit(Told { session, turn, agent, position, key, tool, attempt, text });
         }
     }
 
@@ -158,10 +160,6 @@ impl ToolContext {
 
     pub(crate) fn at(&self) -> &Position {
         &self.inner.position
-    }
-
-    pub(crate) fn key(&self) -> &IdempotencyKey {
-        &self.inner.key
     }
 
     pub(super) fn cancellation(&self) -> CancellationToken {

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::{Cache, ToolContext};
-use crate::turn::ExternalIoMode;
+use super::Cache;
+use crate::turn::{ExternalIoMode, IdempotencyKey, Position, SessionId, TurnId};
 
 /// What a team's tools share: a database pool, a client. One value of the team's own type.
 #[derive(Clone)]
@@ -27,10 +27,31 @@ impl Deps {
     }
 }
 
-/// Where a tool's status goes. It must neither block nor fail: a status is lost rather than waited for.
+/// What is told of a step while it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// The session.
+    pub session: &'a SessionId,
+    /// The turn.
+    pub turn: &'a TurnId,
+    /// The agent.
+    pub agent: &'a str,
+    /// Where the step stands.
+    pub position: &'a Position,
+    /// The step's idempotency key.
+    pub key: &'a IdempotencyKey,
+    /// The tool that tells it; none: it is a model's text.
+    pub tool: Option<&'a str>,
+    /// Which run of the step it is, from 1.
+    pub attempt: u32,
+    /// What is told.
+    pub text: &'a str,
+}
+
+/// Where status goes. It must neither block nor fail: a status is lost rather than waited for.
 pub trait StatusSink: Send + Sync + 'static {
-    /// Takes a text of the call with this context.
-    fn emit(&self, context: &ToolContext, text: &str);
+    /// Takes what is told of a step.
+    fn emit(&self, told: Told<'_>);
 }
 
 /// What all calls of a process share. Cheap to clone.

@@ -44,7 +44,7 @@ pub(crate) use cache::{Redis, RedisSettings, Store};
 pub use context::{ToolContext, ToolContextBuilder};
 pub use direct::{Callee, DirectCall};
 pub(crate) use direct::{Caller, DirectArguments};
-pub use environment::{Deps, Environment, StatusSink};
+pub use environment::{Deps, Environment, StatusSink, Told};
 pub use error::{ErrorKind, ToolError};
 pub use execute::{Execution, execute};
 pub use function::FunctionTool;

@@ -218,7 +218,10 @@ impl Ledger {
 
     /// Adds what is recorded, or cannot be helped any more, to the account and those of its callers.
     pub fn add(&mut self, account: usize, used: Used) {
-        self.each(account, |account| account.used += used);
+        self.each(account, |account| account.used += Used { replies_cost: Decimal::ZERO, ..used });
+        if let Some(account) = self.accounts.get_mut(account) {
+            account.used.replies_cost = account.used.replies_cost.saturating_add(used.replies_cost);
+        }
     }
 
     /// Something begins that may use so much.

@@ -131,6 +131,7 @@ impl Engine {
                     id: id.clone(),
                     name: call.name.clone(),
                     arguments: call.arguments.clone(),
+                    extra: call.extra.clone(),
                 })
                 .collect(),
         });

@@ -89,13 +89,15 @@ struct Canonical<'a> {
 #[derive(Serialize)]
 struct CanonicalCall<'a> {
     arguments: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<&'a Extra>,
     id: &'a str,
     name: &'a str,
 }
 
 impl<'a> CanonicalCall<'a> {
-    fn of(ToolCall { id, name, arguments }: &'a ToolCall) -> Self {
-        Self { arguments, id, name }
+    fn of(ToolCall { id, name, arguments, extra }: &'a ToolCall) -> Self {
+        Self { arguments, extra: extra.as_ref(), id, name }
     }
 }
 
@@ -126,12 +128,28 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments, as the raw text that the model wrote.
     pub arguments: String,
+    /// What the provider wants back with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra: Option<Extra>,
+}
+
+/// What a provider sends with a call, and wants back with it: a signature. The fields are in the order of their names: they
+/// are hashed as they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extra {
+    /// As the JSON text that it came as.
+    pub json: String,
+    /// The provider; nobody else is sent it.
+    pub provider: String,
 }
 
 /// What a model thought before it spoke, as its provider wants it back. The fields are in the order of their names: they
 /// are hashed as they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thinking {
+    /// The field that its provider sent it in, where that is not the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
     /// The provider that it came from; nobody else is sent it.
     pub provider: String,
     /// In place of text and signature: what the provider has encrypted.
@@ -202,6 +220,9 @@ pub struct ReplyCall {
     /// The arguments as raw text; may be malformed.
     #[serde(default)]
     pub arguments: String,
+    /// What the provider wants back with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra: Option<Extra>,
 }
 
 /// Why a model stopped.
@@ -292,16 +313,23 @@ mod tests {
 
     fn message() -> impl Strategy<Value = Message> {
         let text = || prop_oneof![any::<String>(), Just(String::new()), "[a-z\"\\\\\n{}é😀]*"];
-        let call =
-            (text(), text(), text()).prop_map(|(id, name, arguments)| ToolCall { id, name, arguments });
+        let extra = prop::option::of((text(), text()).prop_map(|(json, provider)| Extra { json, provider }));
+        let call = (text(), text(), text(), extra).prop_map(|(id, name, arguments, extra)| ToolCall {
+            id,
+            name,
+            arguments,
+            extra,
+        });
         let maybe = || prop::option::of(text());
-        let thinking =
-            (text(), maybe(), maybe(), text()).prop_map(|(provider, redacted, signature, text)| Thinking {
+        let thinking = (maybe(), text(), maybe(), maybe(), text()).prop_map(
+            |(field, provider, redacted, signature, text)| Thinking {
+                field,
                 provider,
                 redacted,
                 signature,
                 text,
-            });
+            },
+        );
         prop_oneof![
             text().prop_map(|content| Message::System { content }),
             text().prop_map(|content| Message::User { content }),

@@ -49,7 +49,9 @@ pub use engine::{Engine, Next, OnToolError, Outcome, Setup, transcript_hash};
 pub use id::{InvalidId, SessionId, TurnId};
 pub use io_mode::ExternalIoMode;
 pub use key::IdempotencyKey;
-pub use message::{CallResult, Message, Reply, ReplyCall, Served, StopReason, Thinking, ToolCall, Usage};
+pub use message::{
+    CallResult, Extra, Message, Reply, ReplyCall, Served, StopReason, Thinking, ToolCall, Usage,
+};
 pub use position::Position;
 pub use step::{Decision, Recorded, decide, step_input};
 

@@ -56,6 +56,8 @@ pub(crate) struct BoundAgent {
     pub sub_agents: Vec<String>,
     /// Its model.
     pub model: Arc<dyn Model>,
+    /// Whether the text of its replies is told while they are made.
+    pub stream_text: bool,
     /// The tools that it is offered.
     pub tools: Vec<Arc<Registered>>,
     /// How much a turn may do.
@@ -149,6 +151,7 @@ pub(crate) fn bind(
                     sub_agents: agent.sub_agents.clone(),
                     system: agent.system.clone(),
                     model,
+                    stream_text: agent.stream_text,
                     tools,
                     limits: agent.limits(),
                     max_run_time: agent.max_run_time,
@@ -248,7 +251,14 @@ fn model(agent: &AgentSpec, config: &Config, models: &Models, providers: &Provid
     let candidate = |name: &str| candidate(name, single.is_some(), config, models, providers);
     let candidates =
         agent.model.iter().map(candidate).collect::<Result<_, _>>().map_err(|why| ("model", why))?;
+    let candidates: Vec<Candidate> = candidates;
     let options = agent.options().map_err(|why| ("model_options", why))?;
+    let one_shape =
+        candidates.windows(2).all(|pair| matches!(pair, [one, other] if one.api() == other.api()));
+    if !options.more.is_empty() && !one_shape {
+        let why = "is set, and the models are of providers with different APIs, which know different fields";
+        return Err(("model_options", why.into()));
+    }
     Ok(Arc::new(Remote { candidates, options, max_time: agent.max_reply_time }))
 }
 

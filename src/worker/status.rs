@@ -1,4 +1,4 @@
-//! What tools tell of themselves, on its way to the status topic.
+//! What tools tell of themselves, and what models say while they say it, on its way to the status topic.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::kafka::client;
 use crate::kafka::status::StatusProducer;
 use crate::metrics::metrics;
 use crate::record::{StatusType, StatusUpdate};
-use crate::tool::{StatusSink, ToolContext};
+use crate::tool::{StatusSink, Told};
 
 /// Status to its topic. The client is made for the first one: most workers have none.
 pub(super) struct StatusOut {
@@ -42,17 +42,17 @@ impl StatusOut {
 }
 
 impl StatusSink for StatusOut {
-    fn emit(&self, context: &ToolContext, text: &str) {
+    fn emit(&self, told: Told<'_>) {
         let update = StatusUpdate {
-            kind: StatusType::ToolStatus,
-            session_id: context.session().clone(),
-            turn_id: context.turn().clone(),
-            agent: context.agent().into(),
-            position: context.at().clone(),
-            idempotency_key: context.key().clone(),
-            tool: context.tool().into(),
-            attempt: context.attempt(),
-            text: StatusUpdate::cut(text).into(),
+            kind: if told.tool.is_some() { StatusType::ToolStatus } else { StatusType::ModelText },
+            session_id: told.session.clone(),
+            turn_id: told.turn.clone(),
+            agent: told.agent.into(),
+            position: told.position.clone(),
+            idempotency_key: told.key.clone(),
+            tool: told.tool.map(Into::into),
+            attempt: told.attempt,
+            text: StatusUpdate::cut(told.text).into(),
             at_ms: now_ms(),
         };
         match (self.producer(), serde_json::to_vec(&update)) {

@@ -87,7 +87,7 @@ fn answer(stream: &TcpStream, noted: &Mutex<Vec<Value>>) {
         true => (Vec::new(), "done", "stop"),
         false => (
             script["calls"].as_array().cloned().unwrap_or_default(),
-            "",
+            script["text"].as_str().unwrap_or_default(),
             script["stop"].as_str().unwrap_or("calls"),
         ),
     };
@@ -352,6 +352,39 @@ fn a_reply_says_who_made_it_what_it_took_and_what_it_cost_and_no_secret() {
     assert!(written[0].contains("[secret]"), "the log says that something was taken out");
     for text in written {
         assert!(!text.contains(KEY), "{text}");
+    }
+}
+
+#[test]
+fn text_goes_to_the_status_topic_while_it_is_made() {
+    let server = ModelServer::open();
+    let mill = server.setup("provider-text").ready();
+    mill.reconfigure("tools = [\"note\", \"ping\"]", "stream_text = true");
+    let _worker = worker(&mill);
+    for agent in AGENTS {
+        let script =
+            json!({"text": format!("from {agent}"), "stop": "never", "hang": true, "hang_id": agent});
+        mill.send(&[turn(agent, agent, &script)]);
+        // The reply is not whole, and never will be.
+        let mut status = mill.reader("status");
+        status.until("a text", |records| records.iter().any(|record| record.json()["turn_id"] == agent));
+        let told =
+            status.records.iter().map(|record| record.json()).find(|told| told["turn_id"] == agent).unwrap();
+        for (field, value) in [
+            ("type", json!("model:text")),
+            ("session_id", json!(agent)),
+            ("agent", json!(agent)),
+            ("position", json!("m0")),
+            ("idempotency_key", json!(format!("{agent}/{agent}/m0"))),
+            ("attempt", json!(1)),
+            ("text", json!(format!("from {agent}"))),
+            ("tool", Value::Null),
+        ] {
+            assert_eq!(told[field], value, "{field}");
+        }
+        assert!(mill.events().at(agent, "m0").is_empty());
+        mill.run(&["cancel", "--session", agent, agent]).expect(0);
+        assert_eq!(mill.result(agent)["status"], "cancelled");
     }
 }
 

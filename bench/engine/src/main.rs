@@ -37,6 +37,7 @@ fn play(tool: &Arc<Definition>, turn: &TurnId, session: &SessionId, steps: usize
                     id: Some(format!("call_{asked}")),
                     name: tool.name.clone(),
                     arguments: format!("{{\"order\":{asked},\"detail\":\"everything about it\"}}"),
+                    extra: None,
                 });
                 asked += 1;
                 let text = calls.is_none().then(|| "It left the warehouse on Monday.".into());

@@ -28,7 +28,7 @@ fn unknown_fields() {
             "turnmill.toml:4: worker.max_inflight: unknown field; expected one of `max_in_flight`, \
              `drain_timeout`, `delivery`, `step_boundary_durability`, `max_redeliveries`",
             "turnmill.toml:8: agents[0].tool: unknown field; expected one of `name`, `description`, `system`, `model`, \
-             `temperature`, `max_reply_tokens`, `max_reply_time`, `prompt_cache`, `model_options`, `tools`, `turn_tools`, `sub_agents`, `max_tool_calls`, `max_model_calls`, `max_tokens`, `max_cost`, `max_run_time`, `on_tool_error`, `max_duration`, `script`",
+             `temperature`, `max_reply_tokens`, `max_reply_time`, `prompt_cache`, `stream_text`, `model_options`, `tools`, `turn_tools`, `sub_agents`, `max_tool_calls`, `max_model_calls`, `max_tokens`, `max_cost`, `max_run_time`, `on_tool_error`, `max_duration`, `script`",
         ]
     );
 }

@@ -75,6 +75,8 @@ fn a_key_that_is_not_there_is_a_problem_of_those_who_ask() {
     let loaded = load_text("[[providers]]\nname = \"openai\"\n", &[]);
     let [problem] = loaded.unset.as_slice() else { panic!("{:?}", loaded.unset) };
     assert!(problem.message.contains("OPENAI_API_KEY is not set"), "{problem}");
+    let empty = [("OPENAI_API_KEY".to_owned(), String::new())].into();
+    assert!(Provider::unlisted("openai", &empty).unwrap().unwrap_err().contains("is empty"));
     let unlisted = Provider::unlisted("anthropic", &Default::default()).unwrap();
     assert!(unlisted.unwrap_err().contains("ANTHROPIC_API_KEY is not set"));
     assert!(Provider::unlisted("elsewhere", &Default::default()).is_none());
@@ -107,7 +109,7 @@ fn each_problem_has_its_line() {
         "turnmill.toml:3: agents[0].model: is empty",
         "turnmill.toml:4: agents[0].temperature: expected a number from 0 to 2",
         "turnmill.toml:5: agents[0].max_reply_time: expected more than 0s",
-        "turnmill.toml:6: agents[0].model_options.stream: cannot be set here",
+        "turnmill.toml:6: agents[0].model_options: stream cannot be set here",
         "turnmill.toml:7: providers[0].api: is missing",
         "turnmill.toml:8: providers[0].name: expected one or more of A-Z",
         "turnmill.toml:9: providers[0].base_url: is not a URL",

@@ -65,12 +65,12 @@ struct Tokens {
 }
 
 /// Where a block's deltas go.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Part {
     Text,
     Thought(usize),
-    /// A call, and its arguments as they were said when it began: they count where none follow.
-    Call(usize, Option<String>),
+    /// A call, and whether its arguments are those that were said when it began: they count where none follow.
+    Call(usize, bool),
     /// Nothing that a reply has.
     Other,
 }
@@ -92,6 +92,8 @@ pub(super) struct Events {
     begun: bool,
     stop: Option<StopReason>,
     refused: bool,
+    /// Whether it stopped for its calls.
+    wants_calls: bool,
     over: bool,
 }
 
@@ -105,6 +107,7 @@ impl Events {
             begun: false,
             stop: None,
             refused: false,
+            wants_calls: false,
             over: false,
         }
     }
@@ -156,8 +159,11 @@ impl Events {
             "tool_use" => {
                 let call = draft.call()?;
                 draft.name(call, block.id.as_deref(), block.name.as_deref())?;
-                let input = block.input.map(|input| input.get().to_owned());
-                Part::Call(call, input.filter(|input| !matches!(input.as_str(), "{}" | "null")))
+                let input = block.input.filter(|input| !matches!(input.get(), "{}" | "null"));
+                if let Some(input) = &input {
+                    draft.argue(call, input.get())?;
+                }
+                Part::Call(call, input.is_some())
             }
             _ => {
                 draft.part()?;
@@ -179,12 +185,20 @@ impl Events {
     }
 
     fn go_on(&mut self, index: Option<u64>, delta: Delta) -> Result<(), Fault> {
-        let part = self.open(index)?.part.clone();
+        let open = self.open(index)?;
+        let part = open.part;
+        let more = delta.partial_json.as_deref().is_some_and(|json| !json.is_empty());
+        if let (Part::Call(_, at_start @ true), true) = (&mut open.part, more) {
+            *at_start = false;
+        }
         let kind = delta.kind.as_deref().unwrap_or_default();
         let draft = &mut self.draft;
         match (part, kind) {
             (Part::Text, "text_delta") => draft.say(&delta.text.unwrap_or_default()),
-            (Part::Call(call, _), "input_json_delta") => {
+            (Part::Call(call, at_start), "input_json_delta") => {
+                if at_start && more {
+                    draft.unargue(call);
+                }
                 draft.argue(call, &delta.partial_json.unwrap_or_default())
             }
             (Part::Thought(thought), "thinking_delta") => {
@@ -201,6 +215,7 @@ impl Events {
                     more.len()
                 })
             }
+            (Part::Other, _) => Ok(()),
             (_, "text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta") => {
                 Err(Fault::stream(format!("a {kind} is of a block of another type")))
             }
@@ -241,6 +256,7 @@ impl Reader for Events {
                 self.count(event.usage);
                 if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
                     self.refused = reason == "refusal";
+                    self.wants_calls = reason == "tool_use";
                     self.stop = Some(match reason.as_str() {
                         "max_tokens" | "model_context_window_exceeded" => StopReason::MaxTokens,
                         _ => StopReason::EndTurn,
@@ -252,10 +268,20 @@ impl Reader for Events {
                 return Ok(true);
             }
             "error" => return Err(Fault::said(200, data)),
+            "message" => {
+                return Err(Fault::new(
+                    Kind::Request,
+                    "the server answers without a stream, which is not read",
+                ));
+            }
             // `ping`, and what is newer than this.
             _ => {}
         }
         Ok(false)
+    }
+
+    fn text(&self) -> &str {
+        self.draft.text()
     }
 
     fn end(self: Box<Self>) -> Result<Reply, Fault> {
@@ -269,12 +295,8 @@ impl Reader for Events {
             ));
         }
         let mut draft = self.draft;
-        for open in self.blocks {
-            if let Part::Call(call, Some(input)) = open.part
-                && draft.at(call).is_some_and(|call| call.arguments.is_empty())
-            {
-                draft.argue(call, &input)?;
-            }
+        if self.wants_calls && !self.blocks.iter().any(|open| matches!(open.part, Part::Call(..))) {
+            return Err(Fault::stream("the reply ended for its calls (tool_use), and has none"));
         }
         // Its input tokens are those that no cache had.
         let Tokens { input_tokens, output_tokens, cache_creation_input_tokens, cache_read_input_tokens } =

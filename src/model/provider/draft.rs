@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::fault::Fault;
-use crate::turn::{Reply, ReplyCall, StopReason, Thinking, Usage};
+use crate::turn::{Extra, Reply, ReplyCall, StopReason, Thinking, Usage};
 
 /// How large a reply may become, in bytes of text, thoughts, names, ids and arguments.
 pub(super) const MAX_REPLY: usize = 8 << 20;
@@ -18,6 +18,9 @@ pub(super) trait Reader: Send {
     /// # Errors
     /// The event cannot be part of a reply, or says that there will be none. Nothing of the stream counts then.
     fn event(&mut self, data: &str) -> Result<bool, Fault>;
+
+    /// The text so far.
+    fn text(&self) -> &str;
 
     /// The reply, once the stream is over.
     ///
@@ -54,6 +57,10 @@ impl Draft {
             true => Err(Fault::stream(format!("the reply has more than {MAX_PARTS} parts"))),
             false => Ok(()),
         }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     pub(super) fn say(&mut self, text: &str) -> Result<(), Fault> {
@@ -106,6 +113,22 @@ impl Draft {
             call.name = name;
         }
         self.grow(bytes)
+    }
+
+    /// What this provider wants back with a call.
+    pub(super) fn extra(&mut self, call: usize, provider: &str, json: &str) -> Result<(), Fault> {
+        self.grow(json.len())?;
+        if let Some(call) = self.calls.get_mut(call) {
+            call.extra = Some(Extra { json: json.into(), provider: provider.into() });
+        }
+        Ok(())
+    }
+
+    /// Forgets a call's arguments.
+    pub(super) fn unargue(&mut self, call: usize) {
+        if let Some(call) = self.calls.get_mut(call) {
+            call.arguments.clear();
+        }
     }
 
     /// Goes on with a call's arguments.

@@ -62,18 +62,8 @@ impl Api {
 }
 
 /// The fields of a request that are set by something else than an agent's `model_options`.
-pub(crate) const RESERVED: &[&str] = &[
-    "model",
-    "messages",
-    "system",
-    "tools",
-    "stream",
-    "stream_options",
-    "temperature",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-];
+pub(crate) const RESERVED: &[&str] =
+    &["model", "messages", "system", "tools", "stream", "temperature", "max_tokens", "n"];
 
 /// What is needed to reach a provider.
 pub(crate) struct Settings<'a> {
@@ -110,8 +100,11 @@ impl Endpoint {
     pub(crate) fn new(settings: Settings<'_>) -> Result<Self, String> {
         let Settings { api, mut headers, .. } = settings;
         let url = url(settings.base_url, api)?;
+        // Each part too: who quotes a key may leave out what stands before it.
+        let of_headers = headers.values().filter_map(|value| value.to_str().ok());
         let mut secrets: Vec<String> =
-            headers.values().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
+            of_headers.flat_map(|value| value.split_whitespace().chain([value])).map(str::to_owned).collect();
+        secrets.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
         headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
         if api == Api::Anthropic {
             headers.entry("anthropic-version").or_insert(HeaderValue::from_static("2023-06-01"));
@@ -130,6 +123,8 @@ impl Endpoint {
         }
         // A short one is in many texts by chance, and is no secret.
         secrets.retain(|secret| secret.len() >= 8);
+        // The longest first: another may be a part of it.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Ok(Self {
             name: settings.name.to_owned(),
             api,
@@ -190,11 +185,11 @@ mod tests {
     #[test]
     fn what_is_secret_is_in_no_text() {
         let mut headers = HeaderMap::new();
-        headers.insert("x-tenant", HeaderValue::from_static("tenant-secret"));
+        headers.insert("x-tenant", HeaderValue::from_static("Token tenant-secret"));
         let endpoint = Endpoint::new(Settings {
             name: "p",
             api: Api::OpenAi,
-            base_url: "http://h/v1",
+            base_url: "http://h/v1?token=query-secret",
             api_key: Some("sk-123456789"),
             headers,
             max_retries: 0,
@@ -202,6 +197,7 @@ mod tests {
             idle_timeout: Duration::ZERO,
         });
         let endpoint = endpoint.unwrap();
-        assert_eq!(endpoint.scrub("key sk-123456789 of tenant-secret"), "key [secret] of [secret]");
+        let text = "key sk-123456789 of tenant-secret, Token tenant-secret and query-secret";
+        assert_eq!(endpoint.scrub(text), "key [secret] of [secret], [secret] and [secret]");
     }
 }

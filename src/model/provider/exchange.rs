@@ -1,9 +1,10 @@
 //! One request, and the stream that answers it.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
+use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
 use super::fault::{Fault, Kind};
@@ -25,8 +26,40 @@ pub(super) struct Answer {
     pub(super) request_id: Option<String>,
 }
 
-/// Asks once. Cancel safe: dropping it ends the request.
-pub(super) async fn ask(endpoint: &Endpoint, body: Vec<u8>) -> Answer {
+/// How long text may wait until it is told, with what has come meanwhile: a record for each word would be too many.
+const GATHERED: Duration = Duration::from_millis(100);
+
+/// The largest piece that is told, in bytes: as much as a status takes.
+const MAX_PIECE: usize = 16 << 10;
+
+/// Tells the text of a reply piece by piece.
+struct Teller<'a> {
+    tell: &'a (dyn Fn(&str) + Send + Sync),
+    told: usize,
+    last: Option<Instant>,
+}
+
+impl Teller<'_> {
+    /// Tells what is new, if it is time.
+    fn hear(&mut self, text: &str) {
+        if self.told < text.len() && self.last.is_none_or(|last| last.elapsed() >= GATHERED) {
+            self.last = Some(Instant::now());
+            self.rest(text);
+        }
+    }
+
+    /// Tells what is left.
+    fn rest(&mut self, text: &str) {
+        while let Some(rest) = text.get(self.told..).filter(|rest| !rest.is_empty()) {
+            let (piece, _) = rest.split_at(rest.floor_char_boundary(MAX_PIECE));
+            (self.tell)(piece);
+            self.told += piece.len();
+        }
+    }
+}
+
+/// Asks once, and tells the text as it comes. Cancel safe: dropping it ends the request.
+pub(super) async fn ask(endpoint: &Endpoint, body: Vec<u8>, tell: &(dyn Fn(&str) + Send + Sync)) -> Answer {
     let request = endpoint.client.post(endpoint.url.clone()).headers(endpoint.headers.clone()).body(body);
     let response = match within(endpoint, request.send()).await {
         Ok(response) => response,
@@ -35,11 +68,10 @@ pub(super) async fn ask(endpoint: &Endpoint, body: Vec<u8>) -> Answer {
     let request_id = response.headers().get(endpoint.api.request_id()).and_then(|id| id.to_str().ok());
     let request_id = request_id.map(|id| id.chars().take(200).collect());
     let outcome = match response.status().is_success() {
-        true => read(endpoint, response).await,
+        true => read(endpoint, response, Teller { tell, told: 0, last: None }).await,
         false => Err(refused(endpoint, response).await),
     };
-    let scrubbed = |fault: Fault| Fault { message: endpoint.scrub(&fault.message), ..fault };
-    Answer { outcome: outcome.map_err(scrubbed), request_id }
+    Answer { outcome: outcome.map_err(|fault| fault.shown(|text| endpoint.scrub(text))), request_id }
 }
 
 /// Waits no longer for the next of something than the provider may be silent.
@@ -63,26 +95,30 @@ fn causes(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-async fn read(endpoint: &Endpoint, mut response: Response) -> Result<Reply, Fault> {
+async fn read(endpoint: &Endpoint, mut response: Response, mut teller: Teller<'_>) -> Result<Reply, Fault> {
     let mut reader = endpoint.api.reader(&endpoint.name);
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.starts_with("application/json") {
         // From a server that does not stream.
         let body = start_of(endpoint, &mut response, MAX_EVENT).await?;
         reader.event(std::str::from_utf8(&body).map_err(|_| Fault::stream("the body is not UTF-8 text"))?)?;
+        teller.rest(reader.text());
         return reader.end();
     }
     let mut events = Decoder::new(MAX_EVENT);
     while let Some(chunk) = within(endpoint, response.chunk()).await? {
         for event in events.feed(&chunk).map_err(invalid)? {
             if reader.event(&event)? {
+                teller.rest(reader.text());
                 return reader.end();
             }
         }
+        teller.hear(reader.text());
     }
     if let Some(last) = events.end().map_err(invalid)? {
         reader.event(&last)?;
     }
+    teller.rest(reader.text());
     reader.end()
 }
 

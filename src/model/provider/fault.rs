@@ -93,19 +93,31 @@ impl Fault {
 
     /// What a provider says in a response with this status, or in a stream (200).
     pub(super) fn said(status: u16, body: &str) -> Self {
+        // One server puts its errors into a list.
+        let body = match serde_json::from_str::<[&RawValue; 1]>(body) {
+            Ok([one]) => one.get(),
+            Err(_) => body,
+        };
         let said: Said = serde_json::from_str(body).unwrap_or_default();
-        let (kind, mut message) =
-            (said.kind(status), said.message().unwrap_or_else(|| body.trim().to_owned()));
-        if let Some((end, _)) = message.char_indices().nth(MAX_QUOTED) {
-            message.truncate(end);
-            message.push('…');
-        }
+        let (kind, message) = (said.kind(status), said.message().unwrap_or_else(|| body.trim().to_owned()));
         let message = match (status, message.is_empty()) {
             (200, _) => message,
             (_, true) => format!("HTTP {status}"),
             (_, false) => format!("HTTP {status}: {message}"),
         };
         Self::new(kind, message)
+    }
+
+    /// With as much of the text as is kept, and without what is secret, which whoever is quoted may have quoted.
+    #[must_use]
+    pub(super) fn shown(mut self, scrub: impl Fn(&str) -> String) -> Self {
+        // First: half a secret is one too, and would not be found.
+        self.message = scrub(&self.message);
+        if let Some((end, _)) = self.message.char_indices().nth(MAX_QUOTED) {
+            self.message.truncate(end);
+            self.message.push('…');
+        }
+        self
     }
 
     /// Why a turn fails for it, after so many attempts at this model. What the provider says is for the operator: it may
@@ -164,8 +176,17 @@ impl Said<'_> {
         let names = [text(kind), text(code)];
         let is = |known: &[&str]| names.iter().flatten().any(|name| known.contains(&name.as_str()));
         let message = self.message().unwrap_or_default().to_ascii_lowercase();
+        // In a stream some say the status as the code.
+        let status = match code.and_then(|code| serde_json::from_str(code.get()).ok()) {
+            Some(code @ 400..600) if status == 200 => code,
+            _ => status,
+        };
+        let of_server = status == 200 || status >= 500;
         let tells = |known: &[&str]| known.iter().any(|words| message.contains(words));
-        if is(&["insufficient_quota", "billing_error", "billing_hard_limit_reached"]) || status == 402 {
+        if is(&["insufficient_quota", "billing_error", "billing_hard_limit_reached"])
+            || tells(&["credit balance is too low"])
+            || status == 402
+        {
             return Kind::Quota;
         }
         if is(&["context_length_exceeded", "request_too_large", "exceed_context_size_error"])
@@ -188,7 +209,9 @@ impl Said<'_> {
         if is(&["rate_limit_error", "rate_limit_exceeded", "requests", "tokens"]) {
             return Kind::Rate;
         }
-        if is(&["overloaded_error", "api_error", "server_error", "timeout_error", "engine_overloaded"]) {
+        if is(&["overloaded_error", "engine_overloaded"])
+            || of_server && is(&["api_error", "server_error", "timeout_error"])
+        {
             return Kind::Overload;
         }
         match status {
@@ -261,6 +284,19 @@ mod tests {
                 Kind::Overload,
             ),
             (200, r#"{"error":{"message":"broke","code":500}}"#, Kind::Overload),
+            (200, r#"{"error":{"message":"no","code":400}}"#, Kind::Request),
+            (200, r#"{"error":{"message":"slow","code":429}}"#, Kind::Rate),
+            (
+                400,
+                r#"[{"error":{"message":"The input token count exceeds the context window","code":400}}]"#,
+                Kind::ContextLength,
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#,
+                Kind::Quota,
+            ),
+            (401, r#"{"error":{"message":"no","type":"api_error"}}"#, Kind::Authentication),
             (422, r#"{"detail":[{"msg":"wrong"}]}"#, Kind::Request),
             (301, "", Kind::Request),
         ];
@@ -276,6 +312,11 @@ mod tests {
         assert_eq!(Fault::said(422, r#"{"detail":[1]}"#).message, "HTTP 422: [1]");
         assert_eq!(Fault::said(500, " down\n").message, "HTTP 500: down");
         assert_eq!(Fault::said(500, "").message, "HTTP 500");
-        assert_eq!(Fault::said(500, &"ü".repeat(5000)).message.chars().count(), MAX_QUOTED + 11);
+        let key = "ü".repeat(980) + "sk-123456789012345678901234567890";
+        let shown = Fault::said(500, &key)
+            .shown(|text| text.replace("sk-123456789012345678901234567890", "[secret]"));
+        assert_eq!(shown.message, format!("HTTP 500: {}[secret]", "ü".repeat(980)));
+        let long = Fault::said(500, &"ü".repeat(5000)).shown(str::to_owned);
+        assert_eq!(long.message.chars().count(), MAX_QUOTED + 1);
     }
 }

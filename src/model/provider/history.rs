@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::turn::{Arguments, Hash};
 
-/// The longest id and name that every provider takes.
-const MAX_ID: usize = 40;
+/// The longest id and name that are taken.
+const MAX_ID: usize = 200;
 const MAX_NAME: usize = 64;
 
 fn is_plain(text: &str, max: usize) -> bool {
@@ -17,13 +17,24 @@ fn is_plain(text: &str, max: usize) -> bool {
     !text.is_empty() && text.len() <= max && text.bytes().all(plain)
 }
 
-/// The id of a call. One that a provider would not take goes by another, which is always the same one.
+/// The id of a call, of letters, digits, `-` and `_`. One that is not goes by another, which is always the same one.
 pub(super) fn id(id: &str) -> Cow<'_, str> {
-    if is_plain(id, MAX_ID) {
-        return Cow::Borrowed(id);
+    if is_plain(id, MAX_ID) { Cow::Borrowed(id) } else { Cow::Owned(other(id)) }
+}
+
+/// The id of a call as its provider wrote it, which may want exactly that back. One of our own goes by another: no provider has
+/// seen it.
+pub(super) fn id_of_any_form(id: &str) -> Cow<'_, str> {
+    let own = |rest: &str| rest.split_once(".c").is_some_and(|(reply, _)| reply.parse::<u32>().is_ok());
+    match id.is_empty() || id.strip_prefix('m').is_some_and(own) {
+        true => Cow::Owned(other(id)),
+        false => Cow::Borrowed(id),
     }
-    let hash = Hash::of_bytes(id.as_bytes());
-    Cow::Owned(format!("call_{}", hash.as_str().get(..32).unwrap_or_default()))
+}
+
+/// Nine letters and digits, which the strictest take too.
+fn other(id: &str) -> String {
+    Hash::of_bytes(id.as_bytes()).as_str().chars().take(9).collect()
 }
 
 /// The name of a tool as the model wrote it, without what no name may have.
@@ -62,10 +73,17 @@ mod tests {
 
     #[test]
     fn anything_else_is_made_so() {
-        for odd in ["m0.c1", "", "é", &"x".repeat(100)] {
+        for odd in ["m0.c1", "", "é", &"x".repeat(300)] {
             assert!(is_plain(&id(odd), MAX_ID) && is_plain(&name(odd), MAX_NAME), "{odd:?}");
         }
         assert_ne!(id("m0.c1"), id("m0_c1"));
+        for own in ["m0.c1", "m12.c0'", ""] {
+            let other = id_of_any_form(own);
+            assert!(other.len() == 9 && other.bytes().all(|b| b.is_ascii_alphanumeric()), "{own:?}");
+        }
+        for theirs in ["call_1", "functions.add:0", "m.c", "mx.c1"] {
+            assert_eq!(id_of_any_form(theirs), theirs);
+        }
         assert_eq!(object("").get(), "{}");
         assert_eq!(object("null").get(), "{}");
         assert_eq!(object("[1]").get(), r#"{"invalid_arguments":"[1]"}"#);

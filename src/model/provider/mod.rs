@@ -98,6 +98,11 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// The shape of its provider's requests.
+    pub(crate) fn api(&self) -> Api {
+        self.endpoint.api
+    }
+
     /// As an agent names it.
     fn name(&self) -> String {
         format!("{}::{}", self.endpoint.name, self.model)
@@ -116,51 +121,57 @@ pub(crate) struct Remote {
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
+/// How long is waited for the room to ask a model where there is another one.
+const ELSEWHERE_AFTER: Duration = Duration::from_secs(5);
+
 #[async_trait]
 impl Model for Remote {
     async fn complete(&self, request: Request<'_>) -> Result<Reply, Failure> {
         let until = Instant::now() + self.max_time;
-        let mut tried = Tried::default();
+        let mut tried = Tried { attempts: 0, last: None, until };
         let answered = tokio::time::timeout_at(until, self.ask(&request, &mut tried)).await;
-        let failure = match answered {
+        let message = match answered {
             Ok(answered) => return answered,
             Err(_) => {
                 format!("no reply within {} (max_reply_time)", humantime::format_duration(self.max_time))
             }
         };
-        Err(Failure::new(
-            code::MODEL_TIMEOUT,
-            match tried.last {
-                Some((model, fault)) => {
-                    format!("{failure}; {model}, attempt {}: {}", tried.attempts, fault.message)
-                }
-                None => failure,
-            },
-        ))
+        let detail = tried.last.map(|(model, fault)| {
+            format!("{message}; {} attempts, the last one at {model}: {}", tried.attempts, fault.message)
+        });
+        Err(Failure { detail, ..Failure::new(code::MODEL_TIMEOUT, message) })
     }
 }
 
 /// What has come of a question so far.
-#[derive(Default)]
 struct Tried {
+    /// At all models.
     attempts: u32,
     last: Option<(String, Fault)>,
+    /// When the time for it is over.
+    until: Instant,
 }
 
 impl Remote {
     async fn ask(&self, request: &Request<'_>, tried: &mut Tried) -> Result<Reply, Failure> {
         let mut failure = Failure::new(code::MODEL_ERROR, "there is no model to ask");
-        for candidate in &self.candidates {
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            let is_last = index + 1 == self.candidates.len();
             let before = tried.attempts;
-            match self.ask_one(candidate, request, tried).await {
+            match self.ask_one(candidate, is_last, request, tried).await {
                 Ok(reply) => return Ok(reply),
                 Err(fault) => {
                     let elsewhere = fault.kind.may_go_elsewhere();
                     failure = fault.into_failure(&candidate.name(), tried.attempts - before);
-                    if !elsewhere {
+                    if is_last || !elsewhere {
                         break;
                     }
-                    tracing::warn!(model = candidate.name(), code = %failure.code, error = failure.message, "model given up");
+                    tracing::warn!(
+                        model = candidate.name(),
+                        code = %failure.code,
+                        error = failure.for_operator(),
+                        "model given up"
+                    );
                 }
             }
         }
@@ -171,6 +182,7 @@ impl Remote {
     async fn ask_one(
         &self,
         candidate: &Candidate,
+        is_last: bool,
         request: &Request<'_>,
         tried: &mut Tried,
     ) -> Result<Reply, Fault> {
@@ -180,10 +192,15 @@ impl Remote {
         let body = body
             .map_err(|error| Fault::new(Kind::Request, format!("the request cannot be written: {error}")))?;
         let mut backoff = Backoff::between(FIRST_WAIT, LONGEST_WAIT);
-        for left in (0..=endpoint.max_retries).rev() {
-            let inside = endpoint.gate.enter().await;
+        let mut left = endpoint.max_retries;
+        loop {
+            let wait = if is_last { endpoint.max_retry_after } else { ELSEWHERE_AFTER };
+            let patience = Instant::now().checked_add(wait).map_or(tried.until, |at| at.min(tried.until));
+            let inside = endpoint.gate.enter(patience).await.map_err(|asked| too_often(asked, wait))?;
             tried.attempts += 1;
-            let Answer { outcome, request_id } = exchange::ask(endpoint, body.clone()).await;
+            let (attempt, listener) = (tried.attempts, request.listener);
+            let tell = move |text: &str| listener.tell(attempt, text);
+            let Answer { outcome, request_id } = exchange::ask(endpoint, body.clone(), &tell).await;
             let fault = match outcome {
                 Ok(mut reply) => {
                     inside.answered();
@@ -194,18 +211,18 @@ impl Remote {
                 }
                 Err(fault) => fault,
             };
+            metrics().model_faults.with_label_values(&[endpoint.name.as_str(), fault.kind.code()]).inc();
             let asked = fault.retry_after.unwrap_or_default();
             let pause = backoff.pause().max(asked);
-            let last = left == 0 || !fault.kind.may_pass() || asked > endpoint.max_retry_after;
-            if matches!(fault.kind, Kind::Rate | Kind::Overload) {
-                inside.too_much(pause.min(endpoint.max_retry_after));
-            } else {
-                drop(inside);
+            match fault.kind {
+                Kind::Rate => inside.too_much(pause),
+                _ => drop(inside),
             }
-            metrics().model_faults.with_label_values(&[endpoint.name.as_str(), fault.kind.code()]).inc();
-            if last {
+            let in_time = tried.until.duration_since(Instant::now()) > pause;
+            if left == 0 || !fault.kind.may_pass() || asked > endpoint.max_retry_after || !in_time {
                 return Err(fault);
             }
+            left -= 1;
             tracing::warn!(
                 model = candidate.name(),
                 code = fault.kind.code(),
@@ -216,6 +233,16 @@ impl Remote {
             tried.last = Some((candidate.name(), fault));
             tokio::time::sleep(pause).await;
         }
-        Err(Fault::new(Kind::Request, "it was not asked"))
     }
+}
+
+/// A provider is not asked, because it was told to others that it is asked too often.
+fn too_often(asked: Option<Duration>, waited: Duration) -> Fault {
+    let asked = match asked {
+        Some(asked) => {
+            format!("it asks for {} more", humantime::format_duration(Duration::from_secs(asked.as_secs())))
+        }
+        None => format!("there was no room for {}", humantime::format_duration(waited)),
+    };
+    Fault::new(Kind::Rate, format!("it is asked too often by other turns of this worker; {asked}"))
 }

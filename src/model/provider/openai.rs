@@ -39,6 +39,8 @@ struct Delta {
     content: Option<Said>,
     refusal: Option<String>,
     reasoning_content: Option<String>,
+    /// The same, as other servers call it.
+    reasoning: Option<String>,
     tool_calls: Option<Vec<CallDelta>>,
 }
 
@@ -62,6 +64,8 @@ struct CallDelta {
     index: Option<u64>,
     id: Option<String>,
     function: Option<Function>,
+    /// What the provider wants back with the call, such as a signature.
+    extra_content: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -75,6 +79,7 @@ struct Function {
 struct Tokens {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    total_tokens: Option<u64>,
     prompt_tokens_details: Option<TokensDetails>,
 }
 
@@ -82,6 +87,10 @@ struct Tokens {
 struct TokensDetails {
     cached_tokens: Option<u64>,
 }
+
+/// How servers say that they will not go on, in lower case.
+const FILTERED: &[&str] =
+    &["sensitive", "safety", "prohibited_content", "blocklist", "recitation", "spii", "refusal"];
 
 /// The chunks of a stream.
 pub(super) struct Chunks {
@@ -120,13 +129,20 @@ impl Chunks {
             }
             None => {}
         }
-        if let Some(more) = delta.reasoning_content.filter(|more| !more.is_empty()) {
+        // Where both are there they are the same.
+        let (more, field) = match (delta.reasoning_content, delta.reasoning) {
+            (Some(more), _) if !more.is_empty() => (more, None),
+            (_, Some(more)) => (more, Some("reasoning")),
+            _ => (String::new(), None),
+        };
+        if !more.is_empty() {
             let thought = match self.thought {
                 Some(thought) => thought,
                 None => *self.thought.insert(self.draft.thought(&self.provider)?),
             };
             self.draft.think(thought, |thought| {
                 thought.text.push_str(&more);
+                thought.field = field.map(Into::into);
                 more.len()
             })?;
         }
@@ -139,7 +155,8 @@ impl Chunks {
     fn call(&mut self, delta: CallDelta) -> Result<(), Fault> {
         let Function { name, arguments } = delta.function.unwrap_or_default();
         let (id, name) = (delta.id.as_deref(), name.as_deref());
-        let call = match self.known(delta.index, id, name) {
+        let says = arguments.as_deref().is_some_and(|json| !matches!(json.get(), "null" | "\"\""));
+        let call = match self.known(delta.index, id, name, says) {
             Some(call) => call,
             None => {
                 let call = self.draft.call()?;
@@ -148,6 +165,9 @@ impl Chunks {
             }
         };
         self.draft.name(call, id, name)?;
+        if let Some(extra) = delta.extra_content.filter(|extra| extra.get() != "null") {
+            self.draft.extra(call, &self.provider, extra.get())?;
+        }
         match arguments.as_deref().map(RawValue::get) {
             None | Some("null") => Ok(()),
             Some(text) if text.starts_with('"') => {
@@ -158,20 +178,47 @@ impl Chunks {
         }
     }
 
-    /// The call that a delta goes on with. An index decides; but there are servers that give every call the same one, and
-    /// others that give none, where the id does, and where that is missing too, whether the last call is complete.
-    fn known(&self, index: Option<u64>, id: Option<&str>, name: Option<&str>) -> Option<usize> {
-        let same_index = self.calls.iter().rev().find(|(known, _)| *known == index);
-        let (_, call) = same_index.copied()?;
-        let known = self.draft.at(call)?;
+    /// The call that a delta goes on with. An index decides; but there are servers that give every call the same one, or a
+    /// new id to each piece, and others that give none, where the id does, and where that is missing too, whether the
+    /// last call is whole.
+    fn known(&self, index: Option<u64>, id: Option<&str>, name: Option<&str>, says: bool) -> Option<usize> {
         let (id, name) = (id.filter(|id| !id.is_empty()), name.filter(|name| !name.is_empty()));
-        let is_new = match (id, known.id.as_deref()) {
-            (Some(id), Some(known)) if id != known => true,
-            _ if index.is_some() => false,
-            // Of two without an index the second one begins with a name, and not before the first is complete.
-            _ => name.is_some() && Arguments::parse(&known.arguments).is_ok() && !known.name.is_empty(),
+        let last = |fits: &dyn Fn(Option<u64>, usize) -> bool| {
+            let found = self.calls.iter().rev().find(|(index, call)| fits(*index, *call));
+            found.map(|(_, call)| *call)
+        };
+        let has_id = |call: usize| self.draft.at(call).is_some_and(|call| call.id.as_deref() == id);
+        let call = match (index, id) {
+            (Some(_), _) => last(&|known, _| known == index)?,
+            (None, Some(_)) => {
+                last(&|_, call| has_id(call)).or_else(|| last(&|_, call| self.is_open(call)))?
+            }
+            (None, None) => last(&|_, _| true)?,
+        };
+        let known = self.draft.at(call)?;
+        let another = id.is_some() && known.id.is_some() && known.id.as_deref() != id;
+        let is_new = match (index, name) {
+            // One with an id of its own is another call, but a piece of one may have a new id too.
+            (_, Some(_)) if another => true,
+            (_, None) if another => self.is_whole(call),
+            // The same index and no id to tell them apart.
+            (Some(_), Some(_)) => id.is_none() && known.id.is_none() && says && self.is_whole(call),
+            (None, Some(_)) => !known.name.is_empty() && self.is_whole(call),
+            (_, None) => false,
         };
         (!is_new).then_some(call)
+    }
+
+    /// Whether a call has all its arguments, as far as can be seen.
+    fn is_whole(&self, call: usize) -> bool {
+        self.draft
+            .at(call)
+            .is_some_and(|call| !call.arguments.is_empty() && Arguments::parse(&call.arguments).is_ok())
+    }
+
+    /// Whether a call has no id yet.
+    fn is_open(&self, call: usize) -> bool {
+        self.draft.at(call).is_some_and(|call| call.id.is_none())
     }
 }
 
@@ -187,7 +234,9 @@ impl Reader for Chunks {
         if let Some(tokens) = chunk.usage {
             let usage = &mut self.draft.usage;
             usage.input_tokens = tokens.prompt_tokens.unwrap_or(usage.input_tokens);
-            usage.output_tokens = tokens.completion_tokens.unwrap_or(usage.output_tokens);
+            // Some do not count what the model thought among what it wrote.
+            let beyond = tokens.total_tokens.unwrap_or(0).saturating_sub(usage.input_tokens);
+            usage.output_tokens = tokens.completion_tokens.unwrap_or(usage.output_tokens).max(beyond);
             let cached = tokens.prompt_tokens_details.and_then(|details| details.cached_tokens);
             usage.cache_read_tokens = cached.unwrap_or(usage.cache_read_tokens);
         }
@@ -210,22 +259,34 @@ impl Reader for Chunks {
         Ok(false)
     }
 
+    fn text(&self) -> &str {
+        self.draft.text()
+    }
+
     fn end(self: Box<Self>) -> Result<Reply, Fault> {
         // That the reply is whole is what this says; some servers say nothing after it.
         let Some(finish) = self.finish else {
             return Err(Fault::stream("the stream has ended before the reply"));
         };
-        match finish.as_str() {
-            "content_filter" => Err(Fault::new(
-                Kind::ContentFilter,
-                "the provider cut the reply off (finish_reason content_filter)",
-            )),
-            _ if self.refused => Err(Fault::new(Kind::ContentFilter, "the model refused to answer")),
-            "length" => Ok(self.draft.reply(StopReason::MaxTokens)),
-            "error" => {
-                Err(Fault::new(Kind::Overload, "the provider failed in the middle (finish_reason error)"))
+        if self.refused {
+            return Err(Fault::new(Kind::ContentFilter, "the model refused to answer"));
+        }
+        let no_calls = self.calls.is_empty();
+        match finish.to_ascii_lowercase().as_str() {
+            "tool_calls" | "function_call" | "tool_use" if no_calls => {
+                Err(Fault::stream(format!("the reply ended for its calls ({finish}), and has none")))
             }
-            _ => Ok(self.draft.reply(StopReason::EndTurn)),
+            "stop" | "tool_calls" | "function_call" | "tool_use" | "eos" | "eos_token" | "stop_sequence"
+            | "end_turn" => Ok(self.draft.reply(StopReason::EndTurn)),
+            "length" | "max_tokens" | "model_length" | "model_context_window_exceeded" => {
+                Ok(self.draft.reply(StopReason::MaxTokens))
+            }
+            filter if filter.contains("content_filter") || FILTERED.contains(&filter) => Err(Fault::new(
+                Kind::ContentFilter,
+                format!("the provider cut the reply off (finish_reason {finish})"),
+            )),
+            // Whatever it is, it is not the end that a reply has.
+            _ => Err(Fault::stream(format!("the reply ended with finish_reason {finish}"))),
         }
     }
 }

@@ -92,6 +92,7 @@ impl Model for Outside {
                     'b' => format!(r#"{{"input":"{nonce}"}}"#),
                     _ => format!(r#"{{"n":{nonce}}}"#),
                 },
+                extra: None,
             });
         }
         if reply.calls.is_empty() {

@@ -102,6 +102,7 @@ impl Process {
             sub_agents: if name == "a" { vec!["b".into()] } else { Vec::new() },
             system: None,
             model: Arc::new(outside.clone()),
+            stream_text: false,
             tools: TOOLS.iter().cloned().collect(),
             limits: TurnLimits::tool_calls(32),
             max_run_time: None,

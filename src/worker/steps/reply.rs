@@ -13,9 +13,9 @@ use super::{Again, Hold, Interrupt, changed};
 use crate::agent::Finished;
 use crate::journal::{self, Content};
 use crate::metrics::metrics;
-use crate::model::Request;
+use crate::model::{Listener, Request};
 use crate::record::{EventType, Status, StepEvent};
-use crate::tool::Decimal;
+use crate::tool::{Decimal, Told};
 use crate::turn::{
     Call, CallPlan, Decision, Definition, Engine, Failure, Hash, Message, Next, Outcome, Position, Recorded,
     Reply, Setup, Usage, Used, code,
@@ -148,12 +148,20 @@ impl Scope {
         };
         let _active = frame.activity.begin(UNLIMITED);
         let agent = frame.name();
+        let hear = |attempt: u32, text: &str| {
+            if let Some(status) = &steps.shared.environment.status {
+                let (session, turn, key) =
+                    (&steps.identity.session, &steps.identity.turn, steps.key(position));
+                status.emit(Told { session, turn, agent, position, key: &key, tool: None, attempt, text });
+            }
+        };
         let request = Request {
             agent,
             reply: question.number,
             messages: question.messages,
             tools: question.tools,
             metadata: &frame.metadata,
+            listener: if frame.bound.stream_text { Listener::new(&hear) } else { Listener::default() },
         };
         let (started_at_ms, clock) = ((steps.shared.clock)(), Instant::now());
         let asked = AssertUnwindSafe(frame.bound.model.complete(request)).catch_unwind();

@@ -1,6 +1,7 @@
 //! The request of Anthropic's Messages.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -27,7 +28,7 @@ struct Body<'a> {
     tools: Vec<Value>,
     messages: Vec<Said<'a>>,
     #[serde(flatten)]
-    options: &'a serde_json::Map<String, Value>,
+    options: BTreeMap<&'a String, &'a Value>,
 }
 
 #[derive(Serialize)]
@@ -122,6 +123,8 @@ pub(in crate::model::provider) fn body(
             _ => messages.push(Said { role, content }),
         }
     }
+    let keeps = keeps_thinking(request.messages, asking.provider);
+    let options = asking.options.more.iter().filter(|(name, _)| keeps || *name != "thinking").collect();
     // What is the same in each request, then what is the same up to the last message.
     match (system.last_mut(), tools.last_mut()) {
         (Some(Content::Text { cache_control, .. }), _) => *cache_control = cache,
@@ -142,11 +145,22 @@ pub(in crate::model::provider) fn body(
         system,
         tools,
         messages,
-        options: &asking.options.more,
+        options,
     })
 }
 
-/// An empty text is refused.
+/// Whether the model may go on thinking: in the middle of a loop of calls it may not, where another provider has begun that.
+fn keeps_thinking(messages: &[Message], provider: &str) -> bool {
+    let of_loop = messages.iter().rev().take_while(|message| !matches!(message, Message::User { .. }));
+    of_loop.into_iter().all(|message| match message {
+        Message::Assistant { thinking, tool_calls, .. } => {
+            tool_calls.is_empty() || thinking.iter().any(|thought| thought.provider == provider)
+        }
+        _ => true,
+    })
+}
+
+/// A text of nothing but white space is refused.
 fn text(text: &str) -> Option<Content<'_>> {
-    (!text.is_empty()).then_some(Content::Text { text, cache_control: None })
+    (!text.trim().is_empty()).then_some(Content::Text { text, cache_control: None })
 }

@@ -1,20 +1,23 @@
 //! The request of OpenAI's Chat Completions.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::model::Request;
 use crate::model::provider::Asking;
 use crate::model::provider::history;
-use crate::turn::{Message, ToolCall};
+use crate::turn::{Message, Thinking, ToolCall};
 
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
     stream: bool,
-    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,12 +28,7 @@ struct Body<'a> {
     tools: Vec<Value>,
     messages: Vec<Said<'a>>,
     #[serde(flatten)]
-    options: &'a serde_json::Map<String, Value>,
-}
-
-#[derive(Serialize)]
-struct StreamOptions {
-    include_usage: bool,
+    options: BTreeMap<&'a String, &'a Value>,
 }
 
 #[derive(Serialize)]
@@ -46,6 +44,8 @@ enum Said<'a> {
         content: Option<&'a str>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        reasoning: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Called<'a>>,
     },
@@ -61,6 +61,8 @@ struct Called<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     function: Function<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<Box<RawValue>>,
 }
 
 #[derive(Serialize)]
@@ -69,14 +71,24 @@ struct Function<'a> {
     arguments: String,
 }
 
-impl<'a> From<&'a ToolCall> for Called<'a> {
-    fn from(ToolCall { id, name, arguments }: &'a ToolCall) -> Self {
+fn thoughts(thinking: &[Thinking], asking: &Asking<'_>, field: Option<&str>) -> String {
+    let own = |thought: &&Thinking| thought.provider == asking.provider && thought.field.as_deref() == field;
+    thinking.iter().filter(own).map(|thought| thought.text.as_str()).collect()
+}
+
+impl<'a> Called<'a> {
+    fn new(ToolCall { id, name, arguments, extra }: &'a ToolCall, asking: &Asking<'_>) -> Self {
         // A text, in which there has to be an object: servers read it.
         let arguments = history::object(arguments).get().to_owned();
         let function = Function { name: history::name(name), arguments };
-        Self { id: history::id(id), kind: "function", function }
+        let own = extra.as_ref().filter(|extra| extra.provider == asking.provider);
+        let extra_content = own.and_then(|extra| RawValue::from_string(extra.json.clone()).ok());
+        Self { id: history::id_of_any_form(id), kind: "function", function, extra_content }
     }
 }
+
+const STREAM_OPTIONS: &str = "stream_options";
+const NEW_LIMIT: &str = "max_completion_tokens";
 
 /// The body.
 pub(in crate::model::provider) fn body(
@@ -89,26 +101,34 @@ pub(in crate::model::provider) fn body(
         Message::Assistant { content, thinking, tool_calls } => Said::Assistant {
             // It has to be there where there are no calls.
             content: content.as_deref().or(tool_calls.is_empty().then_some("")),
-            reasoning_content: (thinking.iter().filter(|thought| thought.provider == asking.provider))
-                .map(|thought| thought.text.as_str())
-                .collect(),
-            tool_calls: tool_calls.iter().map(Called::from).collect(),
+            reasoning_content: thoughts(thinking, asking, None),
+            reasoning: thoughts(thinking, asking, Some("reasoning")),
+            tool_calls: tool_calls.iter().map(|call| Called::new(call, asking)).collect(),
         },
         Message::Tool { tool_call_id, content, .. } => {
-            Said::Tool { tool_call_id: history::id(tool_call_id), content }
+            Said::Tool { tool_call_id: history::id_of_any_form(tool_call_id), content }
         }
     });
-    let (max, new) = (asking.options.max_reply_tokens, has_new_limit(asking.model));
+    let options = &asking.options.more;
+    // Some servers do not know it, or know the limit by another name: an agent's own fields go before, and an empty one is left
+    // out.
+    let stream_options = match options.get(STREAM_OPTIONS) {
+        None => Some(serde_json::json!({"include_usage": true})),
+        Some(own) => Some(own.clone()).filter(|own| own.as_object().is_none_or(|own| !own.is_empty())),
+    };
+    let new = has_new_limit(asking.model);
+    let max = asking.options.max_reply_tokens.filter(|_| !options.contains_key(NEW_LIMIT));
+    let options = options.iter().filter(|(name, _)| *name != STREAM_OPTIONS).collect();
     serde_json::to_vec(&Body {
         model: asking.model,
         stream: true,
-        stream_options: StreamOptions { include_usage: true },
+        stream_options,
         temperature: asking.options.temperature,
         max_tokens: max.filter(|_| !new),
         max_completion_tokens: max.filter(|_| new),
         tools: request.tools.iter().map(|tool| tool.to_openai()).collect(),
         messages: messages.collect(),
-        options: &asking.options.more,
+        options,
     })
 }
 

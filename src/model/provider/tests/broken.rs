@@ -69,6 +69,41 @@ async fn a_refusal_is_no_answer() {
 }
 
 #[tokio::test]
+async fn a_reply_that_ends_for_another_reason_is_no_reply() {
+    let with = |finish: &str, calls: bool| {
+        let delta = if calls {
+            json!({"tool_calls": [{"index": 0, "id": "x", "function": {"name": "add", "arguments": "{}"}}]})
+        } else {
+            json!({"content": "half a"})
+        };
+        sse(&[
+            json!({"choices": [{"index": 0, "delta": delta}]}),
+            json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}),
+        ])
+    };
+    let cases = [
+        ("insufficient_system_resource", true, code::MODEL_STREAM),
+        ("abort", false, code::MODEL_STREAM),
+        ("MALFORMED_FUNCTION_CALL", false, code::MODEL_STREAM),
+        ("tool_calls", false, code::MODEL_STREAM),
+        ("SAFETY", false, code::CONTENT_FILTER),
+        ("content_filter: hate", false, code::CONTENT_FILTER),
+    ];
+    for (finish, calls, code) in cases {
+        assert_eq!(reply_to(Api::OpenAi, with(finish, calls)).await.unwrap_err().code, code, "{finish}");
+    }
+    for (finish, stop) in
+        [("STOP", StopReason::ToolUse), ("eos", StopReason::ToolUse), ("MAX_TOKENS", StopReason::MaxTokens)]
+    {
+        assert_eq!(reply_to(Api::OpenAi, with(finish, true)).await.unwrap().stop_reason, stop, "{finish}");
+    }
+    let without = streams::anthropic("Let me", &[], StopReason::ToolUse);
+    assert_eq!(reply_to(Api::Anthropic, sse(&without)).await.unwrap_err().code, code::MODEL_STREAM);
+    let whole = json!({"type": "message", "content": []});
+    assert_eq!(reply_to(Api::Anthropic, sse(&[whole])).await.unwrap_err().code, code::MODEL_REQUEST);
+}
+
+#[tokio::test]
 async fn whatever_a_stream_says_is_bounded() {
     let endless = |api: Api| {
         let chunk = match api {
@@ -86,6 +121,12 @@ async fn whatever_a_stream_says_is_bounded() {
         sse(&whole(api, "", &calls, StopReason::ToolUse))
     };
     for api in SHAPES {
+        let begins = json!({"type": "content_block_start", "index": 1, "content_block":
+            {"type": "tool_use", "id": "x", "name": "add", "input": {"a": "x".repeat(MAX_REPLY)}}});
+        let mut with_input = streams::anthropic("x", &[], StopReason::EndTurn);
+        with_input.insert(5, begins);
+        let failure = reply_to(Api::Anthropic, sse(&with_input[..6])).await.unwrap_err();
+        assert!(failure.detail.unwrap().contains("larger than"));
         // Without an end of its only line, too.
         for body in [endless(api), many(api), format!("data: {}", "x".repeat(7 * MAX_REPLY))] {
             let failure = reply_to(api, body).await.unwrap_err();

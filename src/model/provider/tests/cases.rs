@@ -223,6 +223,39 @@ async fn indices_of_openai_may_begin_anywhere_be_missing_or_all_the_same() {
         &[two[0].clone(), ReplyCall { id: Some("x".into()), ..two[1].clone() }],
     )
     .await;
+    // A new id to each piece.
+    are(
+        &[
+            json!({"index": 0, "id": "x", "function": f("add", r#"{"a""#)}),
+            json!({"index": 0, "id": "z", "function": f("", ":1}")}),
+        ],
+        &two[..1],
+    )
+    .await;
+    // The same index, and no id: each is whole.
+    let nameless = |call: &ReplyCall| ReplyCall { id: None, ..call.clone() };
+    are(
+        &[json!({"index": 0, "function": one}), json!({"index": 0, "function": other})],
+        &two.each_ref().map(nameless),
+    )
+    .await;
+    // An index and then none.
+    are(
+        &[json!({"index": 0, "id": "x", "function": f("add", r#"{"a""#)}), json!({"function": f("", ":1}")})],
+        &two[..1],
+    )
+    .await;
+    // No index, and ids that take turns.
+    are(
+        &[
+            json!({"id": "x", "function": f("add", r#"{"a""#)}),
+            json!({"id": "y", "function": f("add", r#"{"a""#)}),
+            json!({"id": "x", "function": f("", ":1}")}),
+            json!({"id": "y", "function": f("", ":2}")}),
+        ],
+        &two,
+    )
+    .await;
     // Arguments that the server has parsed.
     are(&[json!({"index": 0, "id": "x", "function": {"name": "add", "arguments": {"a": 1}}})], &two[..1])
         .await;
@@ -251,4 +284,17 @@ async fn anthropic_may_say_the_whole_input_at_the_start() {
         }
     }
     assert_eq!(reply_to(Api::Anthropic, sse(&events)).await.unwrap().calls, [call("x", "add", r#"{"a":1}"#)]);
+}
+
+#[tokio::test]
+async fn what_a_provider_wants_back_with_a_call_is_kept() {
+    let extra = json!({"google": {"thought_signature": "SIG"}});
+    let chunks = [
+        json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "x", "extra_content": extra,
+            "function": {"name": "add", "arguments": "{}"}}]}}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    ];
+    let reply = reply_to(Api::OpenAi, sse(&chunks)).await.unwrap();
+    let kept = reply.calls[0].extra.as_ref().unwrap();
+    assert_eq!((kept.provider.as_str(), kept.json.parse::<Value>().unwrap()), ("here", extra));
 }

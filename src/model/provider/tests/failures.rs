@@ -137,6 +137,24 @@ async fn the_next_model_is_asked_where_one_cannot_answer_and_not_where_it_will_n
 }
 
 #[tokio::test]
+async fn what_others_were_told_is_waited_for_no_longer_than_by_oneself() {
+    let first = plays(vec![ResponseTemplate::new(429).insert_header("retry-after", "3600")]).await;
+    let second = plays(vec![ok(Api::Anthropic)]).await;
+    let endpoint_of_first = endpoint(Api::OpenAi, &first.uri(), |_| {});
+    let alone = remote(Arc::clone(&endpoint_of_first));
+    let mut both = remote(endpoint_of_first);
+    let other = endpoint(Api::Anthropic, &second.uri(), |settings| settings.name = "second");
+    both.candidates.push(Candidate { endpoint: other, model: "n".into(), price: None });
+    let begun = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(ask(&both, &hello(), &[]).await.unwrap().served.unwrap().model, "second::n");
+        assert_eq!(ask(&alone, &hello(), &[]).await.unwrap_err().code, code::MODEL_RATE_LIMIT);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "nobody has waited");
+    assert_eq!(asked(&first).await, 1);
+}
+
+#[tokio::test]
 async fn a_provider_that_says_nothing_is_not_waited_for() {
     let server = plays(vec![ok(Api::OpenAi).set_delay(Duration::from_secs(30))]).await;
     let silent =
@@ -149,6 +167,15 @@ async fn a_provider_that_says_nothing_is_not_waited_for() {
     let failure = ask(&slow, &hello(), &[]).await.unwrap_err();
     assert_eq!(failure.code, code::MODEL_TIMEOUT);
     assert!(failure.message.contains("max_reply_time"), "{failure}");
+    // What the provider said before that is not for the result.
+    let server = plays(vec![
+        soon(500).set_body_string("org-7 is slow"),
+        ok(Api::OpenAi).set_delay(Duration::from_secs(30)),
+    ])
+    .await;
+    let slow = Remote { max_time: Duration::from_secs(3), ..patient(Api::OpenAi, &server) };
+    let failure = ask(&slow, &hello(), &[]).await.unwrap_err();
+    assert!(!failure.message.contains("org-7") && failure.detail.unwrap().contains("org-7"));
 }
 
 #[tokio::test]
@@ -166,6 +193,35 @@ async fn a_key_that_a_provider_quotes_is_in_no_text() {
         assert!(!text.contains(KEY) && text.contains("[secret]"), "{text}");
         let failure = ask(&remote, &hello(), &[]).await.unwrap_err();
         assert!(!format!("{failure:?}").contains(KEY), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn text_is_told_while_it_comes_and_anew_by_each_attempt() {
+    for api in SHAPES {
+        let long = "ü".repeat(20_000);
+        let mut cut = whole(api, "It is", &[], StopReason::EndTurn);
+        cut.truncate(if api == Api::Anthropic { 4 } else { 2 });
+        let end = streamed(sse(&whole(api, &long, &[], StopReason::EndTurn)));
+        let server = plays(vec![streamed(sse(&cut)), end]).await;
+        let told = std::sync::Mutex::new(Vec::new());
+        let hear = |attempt: u32, text: &str| told.lock().unwrap().push((attempt, text.to_owned()));
+        let (messages, metadata) = (hello(), BTreeMap::new());
+        let request = Request {
+            agent: "a",
+            reply: 0,
+            messages: &messages,
+            tools: &[],
+            metadata: &metadata,
+            listener: Listener::new(&hear),
+        };
+        patient(api, &server).complete(request).await.unwrap();
+        let told = told.into_inner().unwrap();
+        let of = |wanted: u32| -> String {
+            told.iter().filter(|(attempt, _)| *attempt == wanted).map(|(_, text)| text.as_str()).collect()
+        };
+        assert_eq!((of(1).as_str(), of(2)), ("It is", long), "{api:?}");
+        assert!(told.iter().all(|(_, text)| text.len() <= 16 << 10));
     }
 }
 

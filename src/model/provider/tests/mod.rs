@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use wiremock::{Match, Mock, MockServer, ResponseTemplate, matchers};
 
 use super::*;
+use crate::model::Listener;
 use crate::turn::{Definition, Message, Reply, ReplyCall, StopReason};
 
 /// Both shapes.
@@ -59,7 +60,8 @@ fn remote(endpoint: Arc<Endpoint>) -> Remote {
 /// Asks it something.
 async fn ask(remote: &Remote, messages: &[Message], tools: &[Arc<Definition>]) -> Result<Reply, Failure> {
     let metadata = BTreeMap::new();
-    remote.complete(Request { agent: "a", reply: 0, messages, tools, metadata: &metadata }).await
+    let listener = Listener::default();
+    remote.complete(Request { agent: "a", reply: 0, messages, tools, metadata: &metadata, listener }).await
 }
 
 fn hello() -> Vec<Message> {
@@ -94,7 +96,7 @@ async fn reply_to(api: Api, body: impl Into<Vec<u8>>) -> Result<Reply, Failure> 
 
 /// A call of a reply.
 fn call(id: &str, name: &str, arguments: &str) -> ReplyCall {
-    ReplyCall { id: Some(id.into()), name: name.into(), arguments: arguments.into() }
+    ReplyCall { id: Some(id.into()), name: name.into(), arguments: arguments.into(), extra: None }
 }
 
 /// The stream of a reply with this text and these calls, as providers write it; arguments in pieces.

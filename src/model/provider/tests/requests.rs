@@ -1,7 +1,7 @@
 //! What is sent.
 
 use super::*;
-use crate::turn::{Thinking, ToolCall};
+use crate::turn::{Extra, Thinking, ToolCall};
 
 /// The request for these messages, as a server gets it.
 async fn sent(api: Api, messages: &[Message], tools: &[Arc<Definition>], options: Options) -> Value {
@@ -26,6 +26,7 @@ fn conversation() -> Vec<Message> {
         id: id.into(),
         name: "add".into(),
         arguments: arguments.into(),
+        extra: None,
     };
     let answer = |id: &str, content: &str, is_error| Message::Tool {
         tool_call_id: id.into(),
@@ -34,6 +35,7 @@ fn conversation() -> Vec<Message> {
         is_error,
     };
     let thought = |provider: &str, text: &str, signature: Option<&str>, redacted: Option<&str>| Thinking {
+        field: None,
         provider: provider.into(),
         text: text.into(),
         signature: signature.map(Into::into),
@@ -164,12 +166,13 @@ async fn what_no_provider_takes_is_not_sent() {
     let odd = vec![
         Message::User { content: String::new() },
         Message::User { content: "hi".into() },
+        Message::Assistant { content: Some("\n\n".into()), thinking: Vec::new(), tool_calls: Vec::new() },
         Message::Assistant { content: None, thinking: Vec::new(), tool_calls: Vec::new() },
     ];
     let body = sent(Api::Anthropic, &odd, &[], Options::default()).await;
     assert_eq!(body["messages"], json!([{"role": "user", "content": [{"type": "text", "text": "hi"}]}]));
     let body = sent(Api::OpenAi, &odd, &[], Options::default()).await;
-    assert_eq!(body["messages"][2], json!({"role": "assistant", "content": ""}));
+    assert_eq!(body["messages"][3], json!({"role": "assistant", "content": ""}));
 }
 
 #[tokio::test]
@@ -183,4 +186,59 @@ async fn headers_of_the_configuration_are_sent_and_go_before_the_key() {
         settings.headers.insert("authorization", "Basic abc".parse().unwrap());
     });
     ask(&remote(endpoint), &hello(), &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_provider_sent_with_a_call_or_a_thought_goes_back_to_it_alone() {
+    let extra = |provider: &str| Some(Extra { json: r#"{"sig":1}"#.into(), provider: provider.into() });
+    let called = |id: &str, provider: &str| ToolCall {
+        id: id.into(),
+        name: "add".into(),
+        arguments: "{}".into(),
+        extra: extra(provider),
+    };
+    let thought = Thinking {
+        field: Some("reasoning".into()),
+        provider: "here".into(),
+        text: "Hm.".into(),
+        ..Thinking::default()
+    };
+    let messages = [Message::Assistant {
+        content: None,
+        thinking: vec![thought],
+        tool_calls: vec![called("functions.add:0", "here"), called("y", "elsewhere")],
+    }];
+    let body = sent(Api::OpenAi, &messages, &[], Options::default()).await;
+    let message = &body["messages"][0];
+    assert_eq!((&message["reasoning"], message.get("reasoning_content")), (&json!("Hm."), None));
+    let calls = &message["tool_calls"];
+    assert_eq!((&calls[0]["extra_content"], calls[1].get("extra_content")), (&json!({"sig": 1}), None));
+    assert_eq!(calls[0]["id"], "functions.add:0");
+}
+
+#[tokio::test]
+async fn a_loop_that_another_provider_began_goes_on_without_thinking() {
+    let options =
+        || Options { more: serde_json::from_value(json!({"thinking": {}})).unwrap(), ..Options::default() };
+    let mut messages = conversation();
+    assert!(sent(Api::Anthropic, &messages, &[], options()).await.get("thinking").is_some());
+    let Message::Assistant { thinking, .. } = &mut messages[2] else { panic!() };
+    thinking.retain(|thought| thought.provider != "here");
+    assert!(sent(Api::Anthropic, &messages, &[], options()).await.get("thinking").is_none());
+    messages.push(Message::User { content: "and now?".into() });
+    assert!(sent(Api::Anthropic, &messages, &[], options()).await.get("thinking").is_some());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_a_field_is_not_sent_it() {
+    let options = |more: Value| Options {
+        max_reply_tokens: Some(9),
+        more: serde_json::from_value(more).unwrap(),
+        ..Options::default()
+    };
+    let body = sent(Api::OpenAi, &hello(), &[], options(json!({"stream_options": {}}))).await;
+    assert_eq!((body.get("stream_options"), &body["max_tokens"]), (None, &json!(9)));
+    let body = sent(Api::OpenAi, &hello(), &[], options(json!({"max_completion_tokens": 7}))).await;
+    assert_eq!((body.get("max_tokens"), &body["max_completion_tokens"]), (None, &json!(7)));
+    assert_eq!(body["stream_options"], json!({"include_usage": true}));
 }

@@ -21,7 +21,7 @@ pub(super) fn anthropic(text: &str, calls: &[ReplyCall], stop: StopReason) -> Ve
         let deltas = pieces(text).iter().map(|piece| json!({"type": "text_delta", "text": piece})).collect();
         block(json!({"type": "text", "text": ""}), deltas);
     }
-    for ReplyCall { id, name, arguments } in calls {
+    for ReplyCall { id, name, arguments, .. } in calls {
         let deltas = pieces(arguments);
         let deltas =
             deltas.iter().map(|piece| json!({"type": "input_json_delta", "partial_json": piece})).collect();
@@ -48,7 +48,7 @@ pub(super) fn openai(text: &str, calls: &[ReplyCall], stop: StopReason) -> Vec<V
     };
     let mut events = vec![chunk(json!({"role": "assistant", "content": ""}), None)];
     events.extend(pieces(text).iter().map(|piece| chunk(json!({"content": piece}), None)));
-    for (index, ReplyCall { id, name, arguments }) in calls.iter().enumerate() {
+    for (index, ReplyCall { id, name, arguments, .. }) in calls.iter().enumerate() {
         let start = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
         events.push(chunk(json!({"tool_calls": [start]}), None));
         events.extend(pieces(arguments).iter().map(|piece| {
@@ -137,8 +137,17 @@ async fn thoughts_are_kept_as_their_provider_wants_them_back() {
     let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]});
     chunks.splice(1..1, [chunk("I could "), chunk("add.")]);
     let reply = reply_to(Api::OpenAi, sse(&chunks)).await.unwrap();
-    assert_eq!(reply.thinking, [Thinking { text: "I could add.".into(), ..thought }]);
+    assert_eq!(reply.thinking, [Thinking { text: "I could add.".into(), ..thought.clone() }]);
     assert_eq!(reply.calls, [call("x", "add", "{}")]);
+    // Other servers call it otherwise, or say it twice.
+    let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"reasoning": text}}]});
+    chunks.splice(1..3, [chunk("I could "), chunk("add.")]);
+    let reply = reply_to(Api::OpenAi, sse(&chunks)).await.unwrap();
+    let said = Thinking { text: "I could add.".into(), ..thought };
+    assert_eq!(reply.thinking, [Thinking { field: Some("reasoning".into()), ..said.clone() }]);
+    let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"reasoning": text, "reasoning_content": text}}]});
+    chunks.splice(1..3, [chunk("I could "), chunk("add.")]);
+    assert_eq!(reply_to(Api::OpenAi, sse(&chunks)).await.unwrap().thinking, [said]);
 }
 
 #[tokio::test]
@@ -150,4 +159,14 @@ async fn a_server_that_does_not_stream_is_read_all_the_same() {
     let server = server(ResponseTemplate::new(200).set_body_json(body)).await;
     let reply = ask(&remote(endpoint(Api::OpenAi, &server.uri(), |_| {})), &hello(), &[]).await.unwrap();
     assert_eq!((reply.calls, reply.usage.input_tokens), (vec![call("x", "add", r#"{"a":1}"#)], 5));
+}
+
+#[tokio::test]
+async fn what_a_model_thought_counts_as_written_where_its_server_leaves_it_out() {
+    let chunks = [
+        json!({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}),
+        json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 115}}),
+    ];
+    let usage = reply_to(Api::OpenAi, sse(&chunks)).await.unwrap().usage;
+    assert_eq!((usage.input_tokens, usage.output_tokens), (10, 105));
 }

@@ -132,7 +132,8 @@ fn an_own_id_that_the_provider_has_used_is_still_unique() {
 
 #[test]
 fn ids_differ_from_those_of_the_conversation_that_came_as_input() {
-    let call = |id: &str| ToolCall { id: id.into(), name: "echo".into(), arguments: "{}".into() };
+    let call =
+        |id: &str| ToolCall { id: id.into(), name: "echo".into(), arguments: "{}".into(), extra: None };
     let past = Message::Assistant {
         content: None,
         thinking: Vec::new(),

@@ -96,7 +96,7 @@ fn text(text: &str) -> Reply {
 }
 
 fn call(id: Option<&str>, name: &str, arguments: &str) -> ReplyCall {
-    ReplyCall { id: id.map(Into::into), name: name.into(), arguments: arguments.into() }
+    ReplyCall { id: id.map(Into::into), name: name.into(), arguments: arguments.into(), extra: None }
 }
 
 fn asks(calls: Vec<ReplyCall>) -> Reply {

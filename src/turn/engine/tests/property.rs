@@ -27,7 +27,7 @@ fn any_call() -> impl Strategy<Value = ReplyCall> {
         1 => "[\\[\\]{}\",:a1 \\\\]{0,12}",
         1 => any::<String>(),
     ];
-    (id, name, arguments).prop_map(|(id, name, arguments)| ReplyCall { id, name, arguments })
+    (id, name, arguments).prop_map(|(id, name, arguments)| ReplyCall { id, name, arguments, extra: None })
 }
 
 fn any_reply() -> impl Strategy<Value = Reply> {

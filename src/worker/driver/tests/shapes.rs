@@ -108,6 +108,7 @@ pub(super) fn calling(calls: &[(&str, &str)]) -> Say {
         id: Some(format!("call-$N-{index}")),
         name: (*name).into(),
         arguments: (*arguments).into(),
+        extra: None,
     };
     Say::Reply(Reply {
         text: Some("thinking <$N>".into()),
