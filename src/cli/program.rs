@@ -214,6 +214,39 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_names_models_that_can_be_asked() {
+        let look = |models: &str, more: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("turnmill.toml");
+            let agent = format!("[[agents]]\nname = \"a\"\nmodel = {models}\n{more}\n");
+            let local = "[[providers]]\nname = \"local\"\napi = \"openai\"\nbase_url = \"http://h/v1\"\n\
+                         [[providers]]\nname = \"claude\"\napi = \"anthropic\"\nbase_url = \"http://h/v1\"\n";
+            std::fs::write(&file, agent + local).unwrap();
+            let loaded = crate::config::load(Some(&file), std::iter::empty()).unwrap();
+            problems(&Program::new(App::new(), loaded)).join("\n")
+        };
+        assert_eq!(look("[\"local::a\", \"claude::b\"]", "temperature = 1"), "");
+        assert_eq!(look("\"claude::b\"", "model_options.top_k = 1"), "");
+        for (models, more, why) in [
+            (
+                "\"nowhere::m\"",
+                "",
+                "no provider is called \"nowhere\"; there are anthropic, claude, local, openai",
+            ),
+            (
+                "\"gpt\"",
+                "",
+                "no model is called \"gpt\"; there are scripted, and PROVIDER::MODEL of the providers",
+            ),
+            ("[\"local::a\", \"scripted\"]", "", "\"scripted\" is no model of a provider"),
+            ("[\"local::a\", \"claude::b\"]", "model_options.top_k = 1", "providers with different APIs"),
+        ] {
+            let found = look(models, more);
+            assert!(found.contains(why), "{found}");
+        }
+    }
+
+    #[test]
     fn a_variable_that_is_not_set_is_a_problem_and_a_gated_tool_is_refused() {
         let more = "headers.Authorization = \"${TOKEN}\"\nrequires_approval = true";
         let program = program(&["a"], false, more);

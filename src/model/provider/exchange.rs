@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use reqwest::Response;
-use reqwest::header::CONTENT_TYPE;
 use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
@@ -97,16 +96,18 @@ fn causes(error: &dyn std::error::Error) -> String {
 
 async fn read(endpoint: &Endpoint, mut response: Response, mut teller: Teller<'_>) -> Result<Reply, Fault> {
     let mut reader = endpoint.api.reader(&endpoint.name);
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.starts_with("application/json") {
-        // From a server that does not stream.
-        let body = start_of(endpoint, &mut response, MAX_EVENT).await?;
-        reader.event(std::str::from_utf8(&body).map_err(|_| Fault::stream("the body is not UTF-8 text"))?)?;
-        teller.rest(reader.text());
-        return reader.end();
-    }
     let mut events = Decoder::new(MAX_EVENT);
+    let mut has_begun = false;
     while let Some(chunk) = within(endpoint, response.chunk()).await? {
+        let first = chunk.iter().find(|byte| !byte.is_ascii_whitespace());
+        if !has_begun && first == Some(&b'{') {
+            // No stream begins so, whatever the response says that it is.
+            let body = whole(endpoint, &chunk, &mut response).await?;
+            reader.event(std::str::from_utf8(&body).map_err(|_| invalid(Invalid::NotText))?)?;
+            teller.rest(reader.text());
+            return reader.end();
+        }
+        has_begun |= first.is_some();
         for event in events.feed(&chunk).map_err(invalid)? {
             if reader.event(&event)? {
                 teller.rest(reader.text());
@@ -129,20 +130,33 @@ fn invalid(why: Invalid) -> Fault {
     })
 }
 
-async fn start_of(endpoint: &Endpoint, response: &mut Response, most: usize) -> Result<Vec<u8>, Fault> {
-    let mut body = Vec::new();
-    while body.len() < most
-        && let Some(chunk) = within(endpoint, response.chunk()).await?
-    {
-        body.extend(chunk.iter().take(most - body.len()));
+/// The body of a server that does not stream.
+async fn whole(endpoint: &Endpoint, begin: &[u8], response: &mut Response) -> Result<Vec<u8>, Fault> {
+    let mut body = begin.to_vec();
+    while let Some(chunk) = within(endpoint, response.chunk()).await? {
+        body.extend_from_slice(&chunk);
+        if body.len() > MAX_EVENT {
+            return Err(invalid(Invalid::TooLarge(MAX_EVENT)));
+        }
     }
     Ok(body)
+}
+
+/// As much of an error's body as there is and is read.
+async fn start_of(endpoint: &Endpoint, response: &mut Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while body.len() < MAX_ERROR
+        && let Ok(Some(chunk)) = within(endpoint, response.chunk()).await
+    {
+        body.extend(chunk.iter().take(MAX_ERROR - body.len()));
+    }
+    body
 }
 
 async fn refused(endpoint: &Endpoint, mut response: Response) -> Fault {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     // The status has said what matters.
-    let body = start_of(endpoint, &mut response, MAX_ERROR).await.unwrap_or_default();
+    let body = start_of(endpoint, &mut response).await;
     let mut fault = Fault::said(status, &String::from_utf8_lossy(&body));
     fault.retry_after = retry::asked_for(&headers, SystemTime::now());
     fault

@@ -156,9 +156,16 @@ async fn a_server_that_does_not_stream_is_read_all_the_same() {
         "message": {"role": "assistant", "content": null, "tool_calls": [
             {"id": "x", "type": "function", "function": {"name": "add", "arguments": "{\"a\":1}"}}]}}],
         "usage": {"prompt_tokens": 5, "completion_tokens": 3}});
-    let server = server(ResponseTemplate::new(200).set_body_json(body)).await;
-    let reply = ask(&remote(endpoint(Api::OpenAi, &server.uri(), |_| {})), &hello(), &[]).await.unwrap();
-    assert_eq!((reply.calls, reply.usage.input_tokens), (vec![call("x", "add", r#"{"a":1}"#)], 5));
+    let stream = sse(&openai("", &[call("x", "add", r#"{"a":1}"#)], StopReason::ToolUse));
+    // Whatever the response says that it is.
+    for kind in ["application/json", "text/event-stream", "text/plain"] {
+        for (body, read) in [(body.to_string(), 5), (format!("\n{body}"), 5), (stream.clone(), 16)] {
+            let server = server(ResponseTemplate::new(200).set_body_raw(body, kind)).await;
+            let remote = remote(endpoint(Api::OpenAi, &server.uri(), |_| {}));
+            let reply = ask(&remote, &hello(), &[]).await.unwrap();
+            assert_eq!((reply.calls, reply.usage.input_tokens), (vec![call("x", "add", r#"{"a":1}"#)], read));
+        }
+    }
 }
 
 #[tokio::test]
