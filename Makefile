@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos chaos-short lint function-calling bench bench-quick bench-recovery clean
+.PHONY: demo test chaos chaos-short lint e2e-model function-calling bench bench-quick bench-recovery clean
 
 ## An embedded broker, a worker, sample turns, a timeline; ends by itself.
 demo:
@@ -31,6 +31,10 @@ lint:
 ## Every function definition of the public function-calling leaderboard is registered, and its example calls are checked.
 function-calling:
 	scripts/function-calling
+
+## A small model that runs here, behind llama.cpp's server, and the whole pipeline: some minutes to build it the first time.
+e2e-model:
+	scripts/e2e-model
 
 ## Everything, beside other systems: half an hour. See bench/README.md.
 bench:

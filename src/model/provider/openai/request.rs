@@ -41,7 +41,7 @@ enum Said<'a> {
         content: &'a str,
     },
     Assistant {
-        content: Option<&'a str>,
+        content: &'a str,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
         #[serde(skip_serializing_if = "String::is_empty")]
@@ -99,8 +99,8 @@ pub(in crate::model::provider) fn body(
         Message::System { content } => Said::System { content },
         Message::User { content } => Said::User { content },
         Message::Assistant { content, thinking, tool_calls } => Said::Assistant {
-            // It has to be there where there are no calls.
-            content: content.as_deref().or(tool_calls.is_empty().then_some("")),
+            // An empty one where there is none: some servers take no null.
+            content: content.as_deref().unwrap_or_default(),
             reasoning_content: thoughts(thinking, asking, None),
             reasoning: thoughts(thinking, asking, Some("reasoning")),
             tool_calls: tool_calls.iter().map(|call| Called::new(call, asking)).collect(),

@@ -210,6 +210,7 @@ async fn what_a_provider_sent_with_a_call_or_a_thought_goes_back_to_it_alone() {
     }];
     let body = sent(Api::OpenAi, &messages, &[], Options::default()).await;
     let message = &body["messages"][0];
+    assert_eq!(message["content"], "");
     assert_eq!((&message["reasoning"], message.get("reasoning_content")), (&json!("Hm."), None));
     let calls = &message["tool_calls"];
     assert_eq!((&calls[0]["extra_content"], calls[1].get("extra_content")), (&json!({"sig": 1}), None));
