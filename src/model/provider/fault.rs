@@ -123,7 +123,7 @@ impl Fault {
     /// Why a turn fails for it, after so many attempts at this model. What the provider says is for the operator: it may
     /// name accounts.
     pub(super) fn into_failure(self, model: &str, attempts: u32) -> Failure {
-        let times = if attempts == 1 { String::new() } else { format!(" after {attempts} attempts") };
+        let times = if attempts <= 1 { String::new() } else { format!(" after {attempts} attempts") };
         let detail = Some(format!("{model}{times}: {}", self.message));
         Failure { detail, ..Failure::new(self.kind.code(), format!("{model}{times}: {}", self.kind.says())) }
     }

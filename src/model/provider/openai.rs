@@ -100,6 +100,9 @@ pub(super) struct Chunks {
     /// Where the calls of these indices are, in the order in which they began.
     calls: Vec<(Option<u64>, usize)>,
     finish: Option<String>,
+    /// Whether there was more after that: from a server that says it in each chunk, and then it is no end.
+    goes_on: bool,
+    done: bool,
     refused: bool,
 }
 
@@ -111,6 +114,8 @@ impl Chunks {
             thought: None,
             calls: Vec::new(),
             finish: None,
+            goes_on: false,
+            done: false,
             refused: false,
         }
     }
@@ -225,6 +230,7 @@ impl Chunks {
 impl Reader for Chunks {
     fn event(&mut self, data: &str) -> Result<bool, Fault> {
         if data.trim() == "[DONE]" {
+            self.done = true;
             return Ok(true);
         }
         let chunk: Chunk = draft::parse(data)?;
@@ -248,12 +254,10 @@ impl Reader for Chunks {
                 .as_ref()
                 .is_some_and(|said| !matches!(said, Said::Text(text) if text.is_empty()))
                 || delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
-            if self.finish.is_some() && says {
-                return Err(Fault::stream("there is more of the reply after its end"));
-            }
+            self.goes_on |= self.finish.is_some() && says;
             self.delta(delta)?;
             if let Some(finish) = choice.finish_reason.filter(|finish| !finish.is_empty()) {
-                self.finish.get_or_insert(finish);
+                self.finish = Some(finish);
             }
         }
         Ok(false)
@@ -265,7 +269,7 @@ impl Reader for Chunks {
 
     fn end(self: Box<Self>) -> Result<Reply, Fault> {
         // That the reply is whole is what this says; some servers say nothing after it.
-        let Some(finish) = self.finish else {
+        let Some(finish) = self.finish.filter(|_| self.done || !self.goes_on) else {
             return Err(Fault::stream("the stream has ended before the reply"));
         };
         if self.refused {

@@ -97,6 +97,13 @@ async fn a_reply_that_ends_for_another_reason_is_no_reply() {
     {
         assert_eq!(reply_to(Api::OpenAi, with(finish, true)).await.unwrap().stop_reason, stop, "{finish}");
     }
+    // A server that says it in each chunk has said it when it is done.
+    let chunk =
+        |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]});
+    let cut = [chunk("half"), chunk(" a")];
+    assert_eq!(reply_to(Api::OpenAi, sse(&cut)).await.unwrap_err().code, code::MODEL_STREAM);
+    let whole = [chunk("all"), chunk(" of it"), "[DONE]".into()];
+    assert_eq!(reply_to(Api::OpenAi, sse(&whole)).await.unwrap().text.as_deref(), Some("all of it"));
     let without = streams::anthropic("Let me", &[], StopReason::ToolUse);
     assert_eq!(reply_to(Api::Anthropic, sse(&without)).await.unwrap_err().code, code::MODEL_STREAM);
     let whole = json!({"type": "message", "content": []});
