@@ -249,9 +249,8 @@ fn model(agent: &AgentSpec, config: &Config, models: &Models, providers: &Provid
         return Ok(Arc::new(Scripted::new(script)));
     }
     let candidate = |name: &str| candidate(name, single.is_some(), config, models, providers);
-    let candidates =
-        agent.model.iter().map(candidate).collect::<Result<_, _>>().map_err(|why| ("model", why))?;
-    let candidates: Vec<Candidate> = candidates;
+    let candidates: Result<Vec<_>, _> = agent.model.iter().map(candidate).collect();
+    let candidates = candidates.map_err(|why| ("model", why))?;
     let options = agent.options().map_err(|why| ("model_options", why))?;
     let one_shape =
         candidates.windows(2).all(|pair| matches!(pair, [one, other] if one.api() == other.api()));

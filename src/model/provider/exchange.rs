@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::endpoint::Endpoint;
 use super::fault::{Fault, Kind};
 use super::sse::{Decoder, Invalid};
-use crate::retry;
 use crate::turn::Reply;
+use crate::{http, retry};
 
 /// The largest event of a stream, and the largest reply that comes whole, in bytes: a reply may be one event, and JSON needs
 /// up to six bytes for one.
@@ -68,7 +68,7 @@ pub(super) async fn ask(endpoint: &Endpoint, body: Vec<u8>, tell: &(dyn Fn(&str)
     let request_id = request_id.map(|id| id.chars().take(200).collect());
     let outcome = match response.status().is_success() {
         true => read(endpoint, response, Teller { tell, told: 0, last: None }).await,
-        false => Err(refused(endpoint, response).await),
+        false => Err(refused(response).await),
     };
     Answer { outcome: outcome.map_err(|fault| fault.shown(|text| endpoint.scrub(text))), request_id }
 }
@@ -142,21 +142,9 @@ async fn whole(endpoint: &Endpoint, begin: &[u8], response: &mut Response) -> Re
     Ok(body)
 }
 
-/// As much of an error's body as there is and is read.
-async fn start_of(endpoint: &Endpoint, response: &mut Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    while body.len() < MAX_ERROR
-        && let Ok(Some(chunk)) = within(endpoint, response.chunk()).await
-    {
-        body.extend(chunk.iter().take(MAX_ERROR - body.len()));
-    }
-    body
-}
-
-async fn refused(endpoint: &Endpoint, mut response: Response) -> Fault {
+async fn refused(mut response: Response) -> Fault {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    // The status has said what matters.
-    let body = start_of(endpoint, &mut response).await;
+    let body = http::start_of(&mut response, MAX_ERROR).await;
     let mut fault = Fault::said(status, &String::from_utf8_lossy(&body));
     fault.retry_after = retry::asked_for(&headers, SystemTime::now());
     fault

@@ -3,7 +3,7 @@
 //!
 //! The status decides what an error means; a body is only quoted.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytesize::ByteSize;
 use reqwest::header::HeaderMap;
@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 
 use super::client::Refused;
 use super::text::Content;
-use crate::retry;
 use crate::tool::{Output, ToolError};
+use crate::{http, retry};
 
 /// How much of an error's body the model reads, in characters.
 const MAX_QUOTED: usize = 2000;
@@ -21,9 +21,6 @@ const MAX_QUOTED: usize = 2000;
 const MAX_LOGGED: usize = 500;
 /// Enough bytes for either, whatever the charset.
 const ENOUGH: usize = 4 * MAX_QUOTED + 64;
-
-/// How long it is waited for.
-const MAX_READING: Duration = Duration::from_secs(1);
 
 /// What was asked for, as an operator reads it. Without the query: it has arguments, and perhaps a key.
 pub(super) struct Asked(String);
@@ -46,7 +43,7 @@ pub(super) async fn read(
     let status = Status(response.status());
     let content = Content::of(response.headers());
     if !status.0.is_success() {
-        let start = start_of(&mut response).await;
+        let start = http::start_of(&mut response, ENOUGH).await;
         return Err(failed(asked, status, &content, &start, response.headers()));
     }
     let body = whole(asked, &mut response, limit).await?;
@@ -84,20 +81,6 @@ async fn whole(asked: &Asked, response: &mut Response, limit: ByteSize) -> Resul
         body.extend_from_slice(&chunk);
     }
     Ok(body)
-}
-
-/// The start of an error's body. Where the rest is cut off, the status has said what matters.
-async fn start_of(response: &mut Response) -> Vec<u8> {
-    let mut start = Vec::new();
-    let reading = async {
-        while start.len() < ENOUGH {
-            let Ok(Some(chunk)) = response.chunk().await else { break };
-            start.extend(chunk.iter().take(ENOUGH - start.len()));
-        }
-    };
-    // What is only quoted must not become a timeout, which would be tried again.
-    let _ = tokio::time::timeout(MAX_READING, reading).await;
-    start
 }
 
 fn failed(asked: &Asked, status: Status, content: &Content, start: &[u8], headers: &HeaderMap) -> ToolError {

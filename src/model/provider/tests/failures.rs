@@ -179,6 +179,26 @@ async fn a_provider_that_says_nothing_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn an_error_whose_text_never_ends_is_not_waited_for() {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        write!(stream, "HTTP/1.1 401 X\r\ncontent-length: 100\r\n\r\nno such key").unwrap();
+        // Until the other side hangs up.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let patient = endpoint(Api::OpenAi, &origin, |settings| settings.idle_timeout = Duration::from_secs(600));
+    let asked =
+        tokio::time::timeout(Duration::from_secs(15), async { ask(&remote(patient), &hello(), &[]).await });
+    let failure = asked.await.expect("it is not waited for").unwrap_err();
+    assert_eq!(failure.code, code::MODEL_AUTHENTICATION);
+    assert!(failure.detail.unwrap().contains("no such key"));
+}
+
+#[tokio::test]
 async fn a_key_that_a_provider_quotes_is_in_no_text() {
     let quoted = json!({"error": {"message": format!("Incorrect API key provided: {KEY}.")}});
     for api in SHAPES {
