@@ -98,6 +98,7 @@ impl Inside {
     /// It was too much: nobody goes in for so long, and then half as many.
     pub(super) fn too_much(self, pause: Duration) {
         let (mut state, now) = (self.0.state(), Instant::now());
+        state.closed_until.take_if(|until| *until <= now);
         // Those that were refused together have said it once.
         if state.closed_until.is_none() {
             state.most = Some((f64::from(state.inside) / 2.0).max(1.0));
@@ -159,6 +160,22 @@ mod tests {
         next.answered();
         assert_eq!(gate.most(), Some(4.25));
         more.now_or_never().unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_told_so_after_a_pause_says_something_new() {
+        let gate = Gate::default();
+        let mut inside = Vec::new();
+        for _ in 0..8 {
+            inside.push(gate.enter(patience()).await.unwrap());
+        }
+        inside.pop().unwrap().too_much(Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        // Nobody has gone in since.
+        inside.truncate(2);
+        inside.pop().unwrap().too_much(Duration::from_secs(1));
+        assert_eq!(gate.most(), Some(1.0));
+        assert!(!gate.is_open());
     }
 
     #[tokio::test(start_paused = true)]
