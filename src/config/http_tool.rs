@@ -2,7 +2,6 @@
 
 mod convert;
 mod read;
-mod variables;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +10,8 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::Deserialize;
 
-pub(super) use convert::{check, object};
+pub(super) use convert::{check, header_field, object};
 pub(super) use read::{cost, max_cost};
-pub(super) use variables::{Variables, expand, expand_provider};
 
 use crate::tool::{Decimal, Retry, Spec, UnknownOutcome};
 

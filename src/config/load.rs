@@ -10,7 +10,7 @@ use super::field::Field;
 use super::problem::{ConfigError, Place, Places, Problem};
 use super::tree::Node;
 use super::validate::validate;
-use super::{env, http_tool, properties};
+use super::{env, properties, variables};
 
 /// The file that is read when none is named.
 const DEFAULT_FILE: &str = "turnmill.toml";
@@ -133,9 +133,9 @@ fn look_at_file(
             *file = base_dir.join(&file);
         }
     }
-    let variables: HashMap<String, String> = env.into_iter().collect();
-    let http_tool::Variables { mut wrong, unset } =
-        http_tool::expand(&mut config.http_tools, &mut config.providers, &variables);
+    let values: HashMap<String, String> = env.into_iter().collect();
+    let variables::Variables { mut wrong, unset } =
+        variables::expand(&mut config.http_tools, &mut config.providers, &values);
     wrong.extend(validate(&config));
     let (wrong, unset) = (further(&problems, &tree, wrong), further(&problems, &tree, unset));
     problems.extend(wrong);

@@ -12,6 +12,7 @@
 //! | `problem` | what is wrong, and where it was set |
 //! | `tree` | the values as they were written, each with its place |
 //! | `env` | the variables, over the tree |
+//! | `variables` | `${NAME}` in headers and keys |
 //! | `decode` | from the tree to the types of this file, noting every misfit |
 //! | `validate`, `properties` | what the types do not say |
 //!
@@ -33,6 +34,7 @@ mod provider;
 mod tests;
 mod tree;
 mod validate;
+mod variables;
 
 pub use agent::AgentSpec;
 pub use env::environment;

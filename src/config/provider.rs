@@ -8,8 +8,9 @@ use std::time::Duration;
 use reqwest::header::HeaderMap;
 use serde::Deserialize;
 
-use super::http_tool::{Variables, cost, expand_provider};
+use super::http_tool::{cost, max_cost};
 use super::problem::Problem;
+use super::variables::{Variables, expand_provider};
 use crate::model::{Api, Endpoint, Price, Settings, url};
 use crate::tool::Decimal;
 use crate::tool::endpoint::header;
@@ -92,10 +93,10 @@ pub struct ModelPrice {
     #[serde(deserialize_with = "cost")]
     pub output: Decimal,
     /// Of a million tokens that the provider had kept. Default: `input`.
-    #[serde(default, deserialize_with = "super::http_tool::max_cost")]
+    #[serde(default, deserialize_with = "max_cost")]
     pub cache_read: Option<Decimal>,
     /// Of a million tokens that the provider keeps from now on. Default: `input`.
-    #[serde(default, deserialize_with = "super::http_tool::max_cost")]
+    #[serde(default, deserialize_with = "max_cost")]
     pub cache_write: Option<Decimal>,
 }
 

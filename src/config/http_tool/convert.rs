@@ -31,7 +31,7 @@ fn field(index: usize) -> Field {
 }
 
 /// The field of a header, whatever its name.
-pub(super) fn header_field(index: usize, name: &str) -> Field {
+pub(in crate::config) fn header_field(index: usize, name: &str) -> Field {
     field(index).child("headers").child(name)
 }
 

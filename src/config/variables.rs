@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::HttpTool;
-use super::convert::header_field;
-use crate::config::field::Field;
-use crate::config::{Problem, Provider};
+use super::field::Field;
+use super::http_tool::header_field;
+use super::{HttpTool, Problem, Provider};
 use crate::tool::endpoint::is_value;
 
 /// What is wrong with the variables of headers.
 #[derive(Default)]
-pub(in crate::config) struct Variables {
+pub(super) struct Variables {
     /// With what is written.
     pub wrong: Vec<Problem>,
     /// With the environment, which only those who run tools need.
@@ -31,7 +30,7 @@ impl Variables {
 }
 
 /// Puts the variables into the values of headers, and into keys.
-pub(in crate::config) fn expand(
+pub(super) fn expand(
     tools: &mut [HttpTool],
     providers: &mut [Provider],
     env: &HashMap<String, String>,
@@ -49,7 +48,7 @@ pub(in crate::config) fn expand(
 }
 
 /// The same of one provider.
-pub(in crate::config) fn expand_provider(
+pub(super) fn expand_provider(
     index: usize,
     provider: &mut Provider,
     env: &HashMap<String, String>,
